@@ -1,0 +1,1 @@
+//! Complete small programs; each file in `examples/` is one.

@@ -1,0 +1,6 @@
+//! The engineer's command line: reproduce a stall of an SD card in virtual time, explain a real one from a trace.
+//!
+//! It is not a library to build on: the modules are public for the tests and may change with any version.
+#![forbid(unsafe_code)]
+
+pub mod trace;

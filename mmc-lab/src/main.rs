@@ -1,0 +1,2 @@
+//! `mmc-lab`: see `mmc-lab --help`.
+fn main() {}

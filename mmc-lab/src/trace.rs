@@ -1,0 +1,3 @@
+//! Block-layer traces: the event model every reader fills and every analysis reads.
+
+pub mod model;

@@ -1,0 +1,13 @@
+//! SD cards and host controllers that behave, misbehave and keep virtual time.
+//!
+//! It is not for production: tests and `mmc-lab` use it, a driver crate only as a dev-dependency.
+#![forbid(unsafe_code)]
+
+pub mod card;
+mod clock;
+mod memory;
+mod wire;
+
+pub use clock::{Clock, Wakes};
+pub use memory::{Buf, BufBatch, Memory, MemoryDma, Movable, Window};
+pub use wire::Wire;

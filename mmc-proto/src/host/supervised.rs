@@ -1,0 +1,239 @@
+//! One engine, supervised: limits, abort, quarantine, payload keeping.
+
+use super::{
+    Capabilities, Cause, Completion, Engine, Host, HostError, Lease, Operation, Phase, Progress, Reply,
+    Returned, SubmitError, Why,
+};
+use crate::command::Command;
+use mmc_hal::Payload;
+use mmc_time::{Duration, Instant};
+
+/// Makes a [`Host`] of an [`Engine`].
+///
+/// Promises: one operation at a time; exactly one completion each, not later than the caller's limit plus
+/// `grace`; the first error is the one reported; a payload is handed back only when the engine says the device
+/// has stopped, else it is quarantined until [`reclaim`](Self::reclaim) finds the device stopped.
+#[derive(Debug)]
+pub struct Supervised<E: Engine> {
+    engine: E,
+    grace: Duration,
+    state: State,
+    payload: Option<E::Payload>,
+    /// A payload whose device would not stop.
+    quarantine: Option<E::Payload>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    index: u8,
+    bytes: u64,
+    until: Instant,
+    phase: Phase,
+    data: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Idle,
+    Running(Running),
+    Stopping { run: Running, result: Result<Reply, HostError>, until: Instant },
+}
+
+impl<E: Engine> Supervised<E> {
+    /// `grace`: how long the device may take to stop after an error or a limit (stated to callers).
+    pub const fn new(engine: E, grace: Duration) -> Self {
+        Self { engine, grace, state: State::Idle, payload: None, quarantine: None }
+    }
+    /// The engine, to look at only.
+    pub const fn engine(&self) -> &E {
+        &self.engine
+    }
+    /// The payload of an operation whose device would not stop, once it has. `None`: none is kept, or the
+    /// device still runs.
+    pub fn reclaim(&mut self, now: Instant) -> Option<E::Payload> {
+        if self.quarantine.is_some() && self.engine.halted(now) {
+            let mut p = self.quarantine.take()?;
+            self.engine.finish(Lease(&mut p, 0));
+            return Some(p);
+        }
+        None
+    }
+
+    fn begin(&mut self, run: Running) {
+        self.state = State::Running(run);
+    }
+
+    fn check(&self, cmd: &Command, payload: Option<&E::Payload>) -> Result<u64, Cause> {
+        let Some(shape) = cmd.data else {
+            return if payload.is_some() {
+                Err(Cause::Unsupported("data for a command without data"))
+            } else {
+                Ok(0)
+            };
+        };
+        let Some(p) = payload else { return Err(Cause::Unsupported("a data command without a payload")) };
+        let caps = self.engine.capabilities();
+        let bytes = shape.bytes();
+        if bytes == 0 {
+            return Err(Cause::Unsupported("an empty data phase"));
+        }
+        if bytes > u64::from(caps.max_blocks).saturating_mul(512) {
+            return Err(Cause::Unsupported("a data phase longer than max_blocks"));
+        }
+        if (p.bytes() as u64) < bytes {
+            return Err(Cause::Unsupported("a payload shorter than the data phase"));
+        }
+        if p.segments() > usize::from(caps.max_segments) {
+            return Err(Cause::Unsupported("more segments than max_segments"));
+        }
+        Ok(bytes)
+    }
+
+    /// The engine is done or must stop: wait for the device, then deliver `result`.
+    fn stop(&mut self, run: Running, result: Result<Reply, HostError>, now: Instant) {
+        if result.is_err() {
+            self.engine.halt(now);
+        }
+        self.state = State::Stopping { run, result, until: now + self.grace };
+    }
+
+    fn deliver(
+        &mut self,
+        run: Running,
+        result: Result<Reply, HostError>,
+        stopped: bool,
+    ) -> Completion<E::Payload> {
+        self.state = State::Idle;
+        let payload = match self.payload.take() {
+            None => Returned::None,
+            Some(mut p) if stopped => {
+                self.engine.finish(Lease(&mut p, run.bytes));
+                Returned::Back(p)
+            }
+            Some(p) => {
+                self.quarantine = Some(p);
+                Returned::Quarantined
+            }
+        };
+        Completion { result, payload }
+    }
+}
+
+impl<E: Engine> Host for Supervised<E> {
+    type Payload = E::Payload;
+
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn submit(
+        &mut self,
+        op: Operation<E::Payload>,
+        until: Instant,
+        now: Instant,
+    ) -> Result<(), SubmitError<E::Payload>> {
+        let index = match &op {
+            Operation::Command(c) | Operation::Transfer(c, _) => c.index,
+            Operation::Bus(_) | Operation::Power(_) => 255,
+        };
+        let refuse = |cause, operation| {
+            Err(SubmitError { error: HostError { cause, phase: Phase::Submit, index }, operation })
+        };
+        if !matches!(self.state, State::Idle) || self.quarantine.is_some() {
+            return refuse(Cause::Busy, op);
+        }
+        match op {
+            Operation::Command(c) => {
+                if let Err(cause) = self.check(&c, None).and_then(|_| self.engine.start(&c, None, now)) {
+                    return refuse(cause, Operation::Command(c));
+                }
+                self.begin(Running { index, bytes: 0, until, phase: Phase::Command, data: false });
+            }
+            Operation::Transfer(c, mut p) => {
+                let started = match self.check(&c, Some(&p)) {
+                    Ok(bytes) => self.engine.start(&c, Some(Lease(&mut p, bytes)), now).map(|()| bytes),
+                    Err(cause) => Err(cause),
+                };
+                match started {
+                    Ok(bytes) => {
+                        self.payload = Some(p);
+                        self.begin(Running { index, bytes, until, phase: Phase::Command, data: true });
+                    }
+                    Err(cause) => return refuse(cause, Operation::Transfer(c, p)),
+                }
+            }
+            Operation::Bus(b) => {
+                if let Err(cause) = self.engine.set_bus(&b, now) {
+                    return refuse(cause, Operation::Bus(b));
+                }
+                self.begin(Running { index, bytes: 0, until, phase: Phase::Bus, data: false });
+            }
+            Operation::Power(p) => {
+                if let Err(cause) = self.engine.set_power(p, now) {
+                    return refuse(cause, Operation::Power(p));
+                }
+                self.begin(Running { index, bytes: 0, until, phase: Phase::Bus, data: false });
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, now: Instant) -> Progress<E::Payload> {
+        if let State::Running(run) = self.state {
+            let lease = match (&mut self.payload, run.data) {
+                (Some(p), true) => Some(Lease(p, run.bytes)),
+                _ => None,
+            };
+            match self.engine.advance(lease, now) {
+                Some(Ok(reply)) => {
+                    // G6: never more bytes reported than the data phase had.
+                    let result = if reply.bytes == run.bytes {
+                        Ok(reply)
+                    } else {
+                        Err(HostError { cause: Cause::Controller, phase: Phase::Data, index: run.index })
+                    };
+                    self.stop(run, result, now);
+                }
+                Some(Err((cause, phase))) => {
+                    self.stop(run, Err(HostError { cause, phase, index: run.index }), now);
+                }
+                None if now >= run.until => {
+                    let error = HostError { cause: Cause::Limit, phase: run.phase, index: run.index };
+                    self.stop(run, Err(error), now);
+                }
+                None => {
+                    let (why, until) = self.engine.waits(now);
+                    return Progress::Waiting { why, until: until.min(run.until) };
+                }
+            }
+        }
+        match self.state {
+            State::Stopping { run, result, until } => {
+                let stopped = self.engine.halted(now);
+                if stopped || now >= until {
+                    return Progress::Done(self.deliver(run, result, stopped));
+                }
+                let (_, at) = self.engine.waits(now);
+                Progress::Waiting { why: Why::Timer, until: at.min(until) }
+            }
+            _ => Progress::Idle,
+        }
+    }
+
+    fn abort(&mut self, now: Instant) {
+        if let State::Running(run) = self.state {
+            self.stop(run, Err(HostError { cause: Cause::Aborted, phase: run.phase, index: run.index }), now);
+        }
+    }
+}
+
+impl<E: Engine> Drop for Supervised<E> {
+    /// A payload the device may still touch is leaked, never freed.
+    fn drop(&mut self) {
+        self.engine.halt(Instant::NEVER);
+        if !self.engine.halted(Instant::NEVER) {
+            core::mem::forget(self.payload.take());
+            core::mem::forget(self.quarantine.take());
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Conversations with a card as machines without input or output: each is told what came of its last step and
+//! says the next one, so that the same value runs over a [`Host`](crate::host::Host), a foreign async bus, or
+//! a table in a test.
+
+//mod conductor;
+//mod identify;
+//mod transfer;
+
+//pub use conductor::{Conductor, Turn};
+//pub use identify::{Identify, IdentifyError, Identified};
+//pub use transfer::{CardTraits, Transfer, TransferError, TransferOptions};
+
+use crate::bus::{BusConfig, Power};
+use crate::command::Command;
+use crate::host::{HostError, Reply};
+use mmc_time::{Duration, Instant};
+
+/// One command of a conversation and the longest it may take, data and busy included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// What to send; with a data phase, the data go to and from the payload the machine runs with.
+    pub command: Command,
+    /// The limit from now on.
+    pub limit: Duration,
+}
+
+/// What a machine wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<T> {
+    /// Send a command.
+    Do(Action),
+    /// Change the bus.
+    Bus(BusConfig),
+    /// Switch the supply.
+    Power(Power),
+    /// Wait this long with nothing on the bus.
+    Sleep(Duration),
+    /// The conversation is over. Calling `next` again gives `Done` with an error.
+    Done(T),
+}
+
+/// A conversation.
+pub trait Machine {
+    /// How it ends.
+    type Output;
+    /// Whether the payload is the machine's own scratch (at least 512 bytes, for registers) rather than the
+    /// caller's data.
+    fn scratch(&self) -> bool {
+        false
+    }
+    /// The next step. `last` is what came of the last `Do`, `Bus` or `Power` (`None` at the start and after a
+    /// `Sleep`); `scratch` is the payload's first segment where [`scratch`](Self::scratch) says so, else empty.
+    /// Never panics, whatever is passed in.
+    fn next(
+        &mut self,
+        last: Option<Result<Reply, HostError>>,
+        scratch: &mut [u8],
+        now: Instant,
+    ) -> Step<Self::Output>;
+}

@@ -1,0 +1,162 @@
+//! What a block layer calls.
+
+use crate::request::{Flags, Kind, Op, Request, RequestId};
+use mmc_time::Instant;
+
+/// What became of an inserted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It waits on its own.
+    Queued,
+    /// It became part of the request (or run) that this one heads; it keeps its own id.
+    Merged {
+        /// Head of the run it belongs to now.
+        into: RequestId,
+    },
+}
+
+/// Why a request was not accepted; it comes back with this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejected {
+    /// All slots are taken.
+    #[error("the pool is full: complete a request first")]
+    Full,
+    /// No sectors, or the range wraps past the last sector number.
+    #[error("the sector range is empty or wraps")]
+    BadRange,
+    /// No more streams can be told apart.
+    #[error("no room for another stream")]
+    Streams,
+}
+
+/// Requests that go out as one command: contiguous, ascending, of one direction. Each member keeps its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first member; [`Scheduler::next_member`] walks the others in sector order.
+    pub head: RequestId,
+    /// Members, at least 1.
+    pub count: u16,
+    /// What all of them do.
+    pub op: Op,
+    /// Flags of all of them or-ed.
+    pub flags: Flags,
+    /// First sector.
+    pub lba: u64,
+    /// Sectors.
+    pub blocks: u32,
+    /// Where in the head request the run begins, in sectors: not 0 only for a later part of a request that a
+    /// policy hands out in parts (then `count` is 1).
+    pub offset: u32,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Send this.
+    Run(Run),
+    /// Nothing now although requests are queued; at least one of the two is set.
+    Wait {
+        /// Ask again at this instant.
+        at: Option<Instant>,
+        /// Ask again after a completion.
+        completion: bool,
+    },
+    /// Nothing is queued.
+    Empty,
+}
+
+/// How one request, or one part of it, ended at the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Sectors of the part that ended (the whole request for an undivided one).
+    pub blocks: u32,
+    /// It failed; the request is over whatever parts are left.
+    pub failed: bool,
+}
+
+/// A request, or a part of one, that was completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The request as it was inserted.
+    pub request: Request,
+    /// Its last part: the id is free again.
+    pub last: bool,
+}
+
+/// Why a tunable was not changed; nothing was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// No tunable of that name.
+    #[error("no such tunable")]
+    Unknown,
+    /// Not a number (the kernel's EINVAL).
+    #[error("not a number")]
+    Invalid,
+    /// Outside the range of the type (the kernel's ERANGE).
+    #[error("out of range")]
+    Range,
+}
+
+/// A tunable as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunableInfo {
+    /// Its name, as Linux spells it.
+    pub name: &'static str,
+    /// Unit for people: `ms`, `requests`, `sectors`, `us`, …
+    pub unit: &'static str,
+    /// Smallest value that is not clamped.
+    pub min: i64,
+    /// Largest value that is not clamped.
+    pub max: i64,
+    /// The value in force.
+    pub value: i64,
+}
+
+/// A scheduler as a block layer uses it. Object safe; fixed capacity; bounded work per call.
+///
+/// `now` never goes back between calls; if it does, the call is treated as if made at the latest instant seen.
+pub trait Scheduler: Send {
+    /// Name of the policy, as Linux spells it.
+    fn name(&self) -> &'static str;
+    /// Slots in the pool: queued, merged and dispatched requests together.
+    fn capacity(&self) -> usize;
+    /// Requests in the pool, merged and dispatched ones included.
+    fn len(&self) -> usize;
+    /// Whether the pool is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Tries to merge `r` into a queued request, as Linux merges a bio. `None`: nothing fits (or the pool is
+    /// full); insert it. A block layer that counts tags takes none for a merged request.
+    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)>;
+    /// Accepts `r`, which may still merge as a whole request.
+    ///
+    /// # Errors
+    /// The request and the reason.
+    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)>;
+    /// Which run goes out next. Call once for each command wanted, as late as possible.
+    fn dispatch(&mut self, now: Instant) -> Dispatch;
+    /// The member behind `id` in its run, in sector order.
+    fn next_member(&self, id: RequestId) -> Option<RequestId>;
+    /// The request as it was inserted.
+    fn request(&self, id: RequestId) -> Option<&Request>;
+    /// One member of a dispatched run ended. `None`: not in flight.
+    fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed>;
+    /// Puts a dispatched run back in front: it goes out again before others, as one run.
+    fn requeue(&mut self, run: &Run, now: Instant);
+    /// Takes a queued request out again. `None`: it is merged, in flight, or gone.
+    fn cancel(&mut self, id: RequestId) -> Option<Request>;
+    /// The next instant at which `dispatch` may answer differently without any other call.
+    fn wake_at(&self) -> Option<Instant>;
+    /// How many tags (slots that head a run) requests of this kind may hold, of `tags` in all; at least 1.
+    fn admits(&self, kind: Kind, tags: usize) -> usize;
+    /// The tunables, one by one; `None` past the last.
+    fn tunable(&self, i: usize) -> Option<TunableInfo>;
+    /// Sets a tunable from text, with the parsing and clamping rules of the policy's original.
+    ///
+    /// # Errors
+    /// [`TuneError`]; nothing changed.
+    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError>;
+}
