@@ -2,7 +2,7 @@
 //! the register models, so that the same commands end at the same instants on each.
 
 use mmc_proto::command::Response;
-use mmc_time::Duration;
+use mmc_time::{Duration, Instant};
 
 /// A card clock and a number of data lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,20 @@ impl Wire {
     #[must_use]
     pub fn write_block_clocks(&self, block_len: u32) -> u64 {
         self.read_block_clocks(block_len) + 10
+    }
+    /// When the last of `n` blocks of a read phase is in the host: the wire has carried all of them since the
+    /// response ended at `from`, and the last one left the card not before it was `ready`.
+    #[must_use]
+    pub fn read_end(&self, from: Instant, n: u32, block_len: u16, ready: Instant) -> Instant {
+        self.end(from, n, self.read_block_clocks(block_len.into()), ready)
+    }
+    /// When the CRC status of the last of `n` written blocks is in the host, likewise.
+    #[must_use]
+    pub fn write_end(&self, from: Instant, n: u32, block_len: u16, ready: Instant) -> Instant {
+        self.end(from, n, self.write_block_clocks(block_len.into()), ready)
+    }
+    fn end(&self, from: Instant, n: u32, block: u64, ready: Instant) -> Instant {
+        (from + self.clocks(u64::from(n) * block)).max(ready + self.clocks(block))
     }
 }
 
