@@ -81,7 +81,11 @@ pub trait Card: Send {
     fn take_many(&mut self, blocks: &[u8], now: Instant) -> usize;
     /// The card holds DAT0 low until then ([`Instant::ZERO`]: it does not); [`Instant::NEVER`]: for ever.
     fn busy_until(&self, now: Instant) -> Instant;
+    /// Whether a card is in the slot at all: what a card-detect switch shows.
+    fn present(&self) -> bool {
+        true
+    }
     /// Rules of the standard that the host broke so far (clock too fast, missing clocks, …), for tests to assert
     /// empty.
-    fn violations(&self) -> &[String];
+    fn violations(&self) -> Vec<String>;
 }
