@@ -20,3 +20,4 @@ pub mod bus;
 pub mod command;
 pub mod host;
 pub mod machine;
+pub mod status;

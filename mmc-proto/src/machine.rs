@@ -2,13 +2,13 @@
 //! says the next one, so that the same value runs over a [`Host`](crate::host::Host), a foreign async bus, or
 //! a table in a test.
 
-//mod conductor;
-//mod identify;
-//mod transfer;
+mod conductor;
+mod transfer;
 
-//pub use conductor::{Conductor, Turn};
-//pub use identify::{Identify, IdentifyError, Identified};
-//pub use transfer::{CardTraits, Transfer, TransferError, TransferOptions};
+pub use conductor::{Conductor, Turn};
+pub use transfer::{
+    After, COMMAND_LIMIT, CardTraits, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
+};
 
 use crate::bus::{BusConfig, Power};
 use crate::command::Command;

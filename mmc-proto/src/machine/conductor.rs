@@ -1,0 +1,151 @@
+//! One machine over one host.
+
+use super::{Machine, Step};
+use crate::host::{Cause, Completion, Host, HostError, Operation, Phase, Progress, Reply, Returned, Why};
+use mmc_hal::Payload;
+use mmc_time::{Duration, Instant};
+
+/// Steps of one [`Conductor::poll`]; after that many it asks to be called again at once, so that one call does
+/// a bounded amount of work whatever machine and host do.
+const STEPS: u32 = 16;
+
+/// Runs one [`Machine`] over a [`Host`] without ever blocking.
+///
+/// The payload moves to the host for each command with a data phase and comes back with its completion; a
+/// machine with [`scratch`](Machine::scratch) sees the first segment between two steps. The host must be idle when the first
+/// step is submitted and must not be used by anybody else until [`Turn::Done`].
+#[derive(Debug)]
+pub struct Conductor<M, P> {
+    machine: M,
+    payload: Option<P>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// The machine is to be asked; what came of its last step.
+    Ask(Option<Result<Reply, HostError>>),
+    /// The host works.
+    Running,
+    /// Nothing is on the bus until then.
+    Sleeping(Instant),
+}
+
+/// What one [`Conductor::poll`] came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn<T, P> {
+    /// Call again at `until` at the latest, and before if `why` is an interrupt and it came.
+    Wait {
+        /// What will end the wait.
+        why: Why,
+        /// When to look again at the latest.
+        until: Instant,
+    },
+    /// The conversation is over. The payload is `None` if none was given, or if the host had to keep it because its device
+    /// would not stop (`Supervised::reclaim`).
+    Done(T, Option<P>),
+}
+
+impl<M: Machine, P: Payload> Conductor<M, P> {
+    /// The longest a change of the bus or of the supply may take. [`Step`] states no limit for these: the host
+    /// and its platform know how long they need, and this is only the bound for a host that hangs.
+    pub const BUS_LIMIT: Duration = Duration::from_secs(1);
+
+    /// Runs `machine` with `payload`: the caller's data, or scratch of at least 512 bytes in one segment for a machine that
+    /// wants it. A machine that moves data without a payload gets a clean error for that step.
+    pub const fn new(machine: M, payload: Option<P>) -> Self {
+        Self { machine, payload, state: State::Ask(None) }
+    }
+    /// The machine, to look at only.
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Goes on as far as possible. Call at once after [`new`](Self::new), then as [`Turn::Wait`] says. After [`Turn::Done`] a
+    /// further call asks the finished machine again, which answers with an error.
+    pub fn poll<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H, now: Instant) -> Turn<M::Output, P> {
+        for _ in 0..STEPS {
+            match self.state {
+                State::Ask(last) => {
+                    let step = self.ask(last, now);
+                    match step {
+                        Step::Do(action) => {
+                            let until = now + action.limit;
+                            let command = action.command;
+                            if command.data.is_none() {
+                                self.submit(host, Operation::Command(command), until, now);
+                            } else if let Some(payload) = self.payload.take() {
+                                self.submit(host, Operation::Transfer(command, payload), until, now);
+                            } else {
+                                self.state = State::Ask(Some(Err(HostError {
+                                    cause: Cause::Unsupported("a data command without a payload"),
+                                    phase: Phase::Submit,
+                                    index: command.index,
+                                })));
+                            }
+                        }
+                        Step::Bus(bus) => {
+                            self.submit(host, Operation::Bus(bus), now + Self::BUS_LIMIT, now);
+                        }
+                        Step::Power(power) => {
+                            self.submit(host, Operation::Power(power), now + Self::BUS_LIMIT, now);
+                        }
+                        Step::Sleep(time) => self.state = State::Sleeping(now + time),
+                        Step::Done(output) => {
+                            self.state = State::Ask(None);
+                            return Turn::Done(output, self.payload.take());
+                        }
+                    }
+                }
+                State::Running => match host.poll(now) {
+                    Progress::Waiting { why, until } => return Turn::Wait { why, until },
+                    Progress::Done(Completion { result, payload }) => {
+                        if let Returned::Back(p) = payload {
+                            self.payload = Some(p);
+                        }
+                        self.state = State::Ask(Some(result));
+                    }
+                    // Somebody else took our completion away: with it went the payload.
+                    Progress::Idle => {
+                        self.state = State::Ask(Some(Err(HostError {
+                            cause: Cause::Controller,
+                            phase: Phase::Submit,
+                            index: 255,
+                        })));
+                    }
+                },
+                State::Sleeping(until) if now >= until => self.state = State::Ask(None),
+                State::Sleeping(until) => return Turn::Wait { why: Why::Timer, until },
+            }
+        }
+        Turn::Wait { why: Why::Timer, until: now }
+    }
+
+    fn ask(&mut self, last: Option<Result<Reply, HostError>>, now: Instant) -> Step<M::Output> {
+        let mut empty: [u8; 0] = [];
+        let scratch = if self.machine.scratch() {
+            self.payload.as_mut().and_then(|p| p.segment_mut(0)).unwrap_or(&mut empty)
+        } else {
+            &mut empty
+        };
+        self.machine.next(last, scratch, now)
+    }
+
+    fn submit<H: Host<Payload = P> + ?Sized>(
+        &mut self,
+        host: &mut H,
+        op: Operation<P>,
+        until: Instant,
+        now: Instant,
+    ) {
+        self.state = match host.submit(op, until, now) {
+            Ok(()) => State::Running,
+            Err(refused) => {
+                if let Operation::Transfer(_, p) = refused.operation {
+                    self.payload = Some(p);
+                }
+                State::Ask(Some(Err(refused.error)))
+            }
+        };
+    }
+}
