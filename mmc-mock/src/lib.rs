@@ -6,6 +6,8 @@
 pub mod card;
 mod clock;
 mod memory;
+pub mod storage;
+pub mod timing;
 mod wire;
 
 pub use clock::{Clock, Wakes};
