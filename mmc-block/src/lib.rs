@@ -1,6 +1,19 @@
 //! One SD or eMMC card as a block device: owns a card, a scheduler and a host; admission, ordering, completion.
 //!
 //! It is not a file system, a cache or a partition table, and holds no clock: `now` is an argument.
+//!
+//! ```text
+//!  Request + buffer ──► admission ──► Scheduler ──► assemble ──► Transfer over a Host ──► Done + buffer
+//!                       (tags)                      (one command)
+//!                     └──────────────── Core ───────────────┘
+//!                     └───────────────────────── Disk ─────────────────┘
+//! ```
+//!
+//! [`Disk`] is the polled front: `submit`, `poll`, `take_done`. [`Blocking`] waits for each request. [`Init`] identifies the
+//! card. A driver is: a host, [`Init`] over it, and a [`Disk`] of what it found.
+//!
+//! **Requests are never ordered against each other.** As in Linux, overlapping requests that are in the disk at the same
+//! time may be carried out in any order: whoever needs an order waits for the first before submitting the second.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -13,3 +26,23 @@
         clippy::panic
     )
 )]
+
+mod admission;
+mod assemble;
+//mod bring_up;
+mod core;
+mod disk;
+mod error;
+mod front;
+mod observer;
+mod tag;
+
+pub use crate::core::{Abandoned, Core, Job, Limits, SECTOR, Settings, Work};
+//pub use bring_up::{Init, Ready};
+pub use disk::{Disk, Next};
+pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
+#[cfg(feature = "embedded-hal")]
+pub use front::DelayIdle;
+pub use front::{Blocking, Failed, Failure, Idle};
+pub use observer::{Observer, Place, Statistics};
+pub use tag::{Done, Stamps, Tag, Ticket};

@@ -1,0 +1,173 @@
+//! Who may enter the scheduler: `nr_requests` tags, and queues of those that wait for one.
+//!
+//! As in Linux a tag belongs to a run, from its insertion until its head completes; what merges into a run takes none.
+//! Kinds (reads, synchronous writes, the rest) have a limit each, stated by the scheduler, and a queue each; of
+//! several that could enter, the one that was submitted first does. Nobody in a queue has a deadline: that
+//! wait is counted and timed, and no scheduler can bound it.
+
+use crate::core::Core;
+use crate::error::BlockError;
+use crate::observer::{Observer, Place};
+use crate::tag::{State, Tag, Which, nth};
+use mmc_hal::Payload;
+use mmc_sched::{Inserted, Kind, Rejected, Request, RequestId, Scheduler};
+use mmc_time::Instant;
+
+const KINDS: [Kind; 3] = [Kind::Read, Kind::SyncWrite, Kind::Async];
+
+impl<S, T, B, O> Core<S, T, B, O>
+where
+    S: Scheduler,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    B: Payload,
+    O: Observer,
+{
+    /// Tags in use.
+    pub fn tags_in_use(&self) -> usize {
+        self.held.iter().fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// Changes the number of tags, at least 1. Those in use above it stay until they complete.
+    pub fn set_nr_requests(&mut self, tags: usize, now: Instant) {
+        self.settings.nr_requests = tags.max(1);
+        self.admit(now);
+    }
+
+    fn room(&self, kind: Kind) -> bool {
+        let tags = self.settings.nr_requests;
+        let held = self.held.get(nth(kind)).copied().unwrap_or(usize::MAX);
+        self.tags_in_use() < tags && held < self.scheduler.admits(kind, tags).max(1)
+    }
+
+    /// A new request: merges, enters, or waits.
+    pub(crate) fn enqueue(&mut self, i: u32, request: Request, now: Instant) {
+        match self.scheduler.merge(&request, now) {
+            Some((id, Inserted::Merged { into })) => {
+                self.bind(i, id, now);
+                let place = if into == id { Place::Front } else { Place::Back };
+                let head = self.table.by_id(into).unwrap_or(i);
+                let (ticket, head) = (self.table.ticket(i), self.table.ticket(head));
+                self.statistics.merged = self.statistics.merged.saturating_add(1);
+                self.observer.merged(ticket, &request, head, place, now);
+                self.settle(into, now);
+                self.admit(now);
+                return;
+            }
+            Some((id, Inserted::Queued)) => {
+                self.bind(i, id, now);
+                self.hold(i, request.kind());
+                return;
+            }
+            None => {}
+        }
+        let kind = request.kind();
+        if self.table.first_waiting(kind).is_none() && self.room(kind) && self.enter(i, now) {
+            self.admit(now);
+            return;
+        }
+        self.statistics.tag_waits = self.statistics.tag_waits.saturating_add(1);
+        self.table.push(Which::Waiting(kind), i);
+        self.observer.waits(self.table.ticket(i), &request, now);
+    }
+
+    /// Lets in whoever can enter now, oldest first.
+    pub(crate) fn admit(&mut self, now: Instant) {
+        // Each turn takes one out of a queue.
+        for _ in 0..self.table.len() {
+            let oldest = KINDS
+                .iter()
+                .filter(|k| self.room(**k))
+                .filter_map(|k| {
+                    let i = self.table.first_waiting(*k)?;
+                    Some((self.table.get(i)?.order, *k, i))
+                })
+                .min_by_key(|(order, ..)| *order);
+            let Some((_, kind, i)) = oldest else { return };
+            self.table.remove(Which::Waiting(kind), i);
+            if !self.enter(i, now) {
+                self.table.push_front(Which::Waiting(kind), i);
+                return;
+            }
+            if let Some(e) = self.table.get(i) {
+                let waited = now.since(e.stamps.queued);
+                self.statistics.tag_wait_total += waited;
+                self.statistics.tag_wait_max = self.statistics.tag_wait_max.max(waited);
+            }
+        }
+    }
+
+    /// Takes a tag and inserts. False: the scheduler's pool is full, the request must wait.
+    fn enter(&mut self, i: u32, now: Instant) -> bool {
+        let Some(e) = self.table.get(i) else { return true };
+        let (request, ticket) = (e.request, self.table.ticket(i));
+        match self.scheduler.insert(request, now) {
+            Ok((id, inserted)) => {
+                self.bind(i, id, now);
+                self.hold(i, request.kind());
+                self.observer.got_tag(ticket, &request, now);
+                match inserted {
+                    Inserted::Queued => self.observer.inserted(ticket, &request, now),
+                    Inserted::Merged { into } => {
+                        self.statistics.merged = self.statistics.merged.saturating_add(1);
+                        self.settle(into, now);
+                    }
+                }
+                true
+            }
+            Err((_, Rejected::Full)) => false,
+            Err((_, why)) => {
+                self.over(i, Err(BlockError::Rejected(why)), now);
+                true
+            }
+        }
+    }
+
+    fn bind(&mut self, i: u32, id: RequestId, now: Instant) {
+        self.table.bind(i, id);
+        if let Some(e) = self.table.get_mut(i) {
+            e.state = State::Queued;
+            e.stamps.inserted = Some(now);
+        }
+    }
+
+    fn hold(&mut self, i: u32, kind: Kind) {
+        if let Some(e) = self.table.get_mut(i) {
+            e.holds = Some(kind);
+        }
+        if let Some(n) = self.held.get_mut(nth(kind)) {
+            *n = n.saturating_add(1);
+        }
+    }
+
+    pub(crate) fn release(&mut self, holds: Option<Kind>) {
+        if let Some(n) = holds.and_then(|kind| self.held.get_mut(nth(kind))) {
+            *n = n.saturating_sub(1);
+        }
+    }
+
+    /// Something merged into the run of `head`: leaves one tag with the run, at its head, and frees those of runs
+    /// that were joined to it.
+    fn settle(&mut self, head: RequestId, now: Instant) {
+        let Some(first) = self.table.by_id(head) else { return };
+        let mut tag = self.table.get_mut(first).and_then(|e| e.holds.take());
+        let mut next = self.scheduler.next_member(head);
+        for _ in 0..self.scheduler.capacity() {
+            let Some(member) = next else { break };
+            next = self.scheduler.next_member(member);
+            let Some(i) = self.table.by_id(member) else { continue };
+            let Some(e) = self.table.get_mut(i) else { continue };
+            let Some(surplus) = e.holds.take() else { continue };
+            if tag.is_none() {
+                // The old head of a run that grew at its front.
+                tag = Some(surplus);
+            } else {
+                let request = e.request;
+                self.release(Some(surplus));
+                self.observer.absorbed(self.table.ticket(i), &request, self.table.ticket(first), now);
+            }
+        }
+        if let Some(e) = self.table.get_mut(first) {
+            e.holds = tag;
+        }
+    }
+}

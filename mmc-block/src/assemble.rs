@@ -1,0 +1,149 @@
+//! From a run of the scheduler to one command: the buffers of its requests, in order, in a batch.
+
+use crate::core::{Core, Job, SECTOR, Work};
+use crate::error::BlockError;
+use crate::observer::Observer;
+use crate::tag::{State, Tag, Which};
+use mmc_hal::{Batch, Payload};
+use mmc_sched::{Run, Scheduler};
+use mmc_time::Instant;
+
+/// Whether a run can be one command.
+enum Fit {
+    Yes,
+    /// Only one request at a time.
+    Alone,
+    /// The buffer is still out with an earlier part of the same request.
+    BufferOut,
+    /// It is none of our requests, or goes beyond them.
+    Wrong,
+}
+
+impl<S, T, B, O> Core<S, T, B, O>
+where
+    S: Scheduler,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    B: Payload,
+    O: Observer,
+{
+    /// The run of a request that goes out on its own: what of it was in the command that failed.
+    pub(crate) fn alone(&self, i: u32) -> Option<Run> {
+        let e = self.table.get(i)?;
+        let (offset, blocks) = e.part;
+        let (op, flags) = (e.request.op, e.request.flags);
+        Some(Run {
+            head: e.id?,
+            count: 1,
+            op,
+            flags,
+            lba: e.request.lba.saturating_add(offset.into()),
+            blocks,
+            offset,
+        })
+    }
+
+    /// Looks at a run before anything is moved. The scheduler is not trusted with data: each request's sectors
+    /// must be where the run says they are.
+    fn fit(&self, run: &Run, capacity: usize) -> Fit {
+        let mut id = Some(run.head);
+        let (mut lba, mut blocks, mut segments) = (run.lba, 0_u32, 0_usize);
+        for _ in 0..run.count {
+            let Some(e) = id.and_then(|id| self.table.by_id(id)).and_then(|i| self.table.get(i)) else {
+                return Fit::Wrong;
+            };
+            let Some(buffer) = &e.buffer else { return Fit::BufferOut };
+            let (offset, len) = if run.count == 1 { (run.offset, run.blocks) } else { (0, e.request.blocks) };
+            let inside = offset.checked_add(len).is_some_and(|end| end <= e.request.blocks) && len > 0;
+            let start = e.request.lba.saturating_add(offset.into());
+            if !inside || start != lba || e.request.op != run.op {
+                return Fit::Wrong;
+            }
+            lba = lba.saturating_add(len.into());
+            blocks = blocks.saturating_add(len);
+            segments = segments.saturating_add(buffer.segments());
+            id = id.and_then(|id| self.scheduler.next_member(id));
+        }
+        if blocks != run.blocks || run.count == 0 {
+            return Fit::Wrong;
+        }
+        let small = blocks <= self.limits.max_blocks
+            && segments <= self.limits.max_segments
+            && usize::from(run.count) <= capacity;
+        if small || run.count == 1 { Fit::Yes } else { Fit::Alone }
+    }
+
+    /// Fills `batch` with the buffers of `run`. `None`: there is nothing to send of it now, take the next run.
+    pub(crate) fn assemble<P: Batch<Buffer = B>>(
+        &mut self,
+        run: &Run,
+        batch: &mut P,
+        now: Instant,
+    ) -> Option<Work> {
+        match self.fit(run, batch.capacity().saturating_sub(batch.len())) {
+            Fit::Yes => {}
+            Fit::Alone => {
+                self.for_members(run, |core, i| core.send_alone(i));
+                return None;
+            }
+            Fit::BufferOut => {
+                self.pending = Some(*run);
+                return Some(Work::Wait { at: None });
+            }
+            Fit::Wrong => {
+                self.fail_members(run, BlockError::BadRun, now);
+                return None;
+            }
+        }
+        let mut whole = true;
+        self.for_members(run, |core, i| {
+            let Some(e) = core.table.get_mut(i) else { return };
+            e.part = if run.count == 1 { (run.offset, run.blocks) } else { (0, e.request.blocks) };
+            let (from, len) = (bytes(e.part.0), bytes(e.part.1));
+            // `fit` has seen room for it, and the range inside it.
+            if let Some(buffer) = e.buffer.take() {
+                match batch.push(buffer, from, len) {
+                    Ok(()) => {
+                        e.state = State::Running;
+                        e.stamps.issued.get_or_insert(now);
+                    }
+                    Err(back) => {
+                        e.buffer = Some(back);
+                        whole = false;
+                    }
+                }
+            }
+        });
+        if !whole {
+            self.unload(run, batch);
+            self.fail_members(run, BlockError::BadRun, now);
+            return None;
+        }
+        if let Some(head) = self.table.by_id(run.head) {
+            self.observer.issued(self.table.ticket(head), run, now);
+        }
+        Some(Work::Run(Job { run: *run }))
+    }
+
+    fn send_alone(&mut self, i: u32) {
+        if let Some(e) = self.table.get_mut(i) {
+            e.state = State::Again;
+            e.part = (0, e.request.blocks);
+        }
+        self.table.push(Which::Again, i);
+    }
+
+    /// The buffers back to their requests, in the order in which they went in.
+    pub(crate) fn unload<P: Batch<Buffer = B>>(&mut self, run: &Run, batch: &mut P) {
+        self.for_members(run, |core, i| {
+            if let Some(e) = core.table.get_mut(i) {
+                if e.buffer.is_none() {
+                    e.buffer = batch.pop();
+                }
+            }
+        });
+    }
+}
+
+const fn bytes(blocks: u32) -> usize {
+    (blocks as usize).saturating_mul(SECTOR)
+}

@@ -1,0 +1,547 @@
+//! Tags, scheduler and card, without a host: what a disk decides, and nothing of how it is sent.
+//!
+//! [`Disk`](crate::Disk) joins it with a host. A foreign bus, or a simulator, can drive it directly:
+//! [`Core::next`] fills a batch, [`Core::start`] gives the conversation to hold, [`Core::finish`] takes its result.
+
+use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
+use crate::observer::{Observer, Statistics};
+use crate::tag::{Done, Entry, Stamps, State, Table, Tag, Ticket, Which};
+use mmc_hal::{Batch, Dir, Payload};
+use mmc_proto::host::Capabilities;
+use mmc_proto::machine::{CardTraits, Transfer, TransferError, TransferOptions};
+use mmc_sched::{Completed, Dispatch, Flags, Op, Outcome, Request, Run, Scheduler, TuneError};
+use mmc_time::Instant;
+
+/// Bytes of a sector.
+pub const SECTOR: usize = 512;
+
+/// What can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Tags: how many runs may be in the scheduler and at the card together; at least 1. Linux: 128 for a card
+    /// without command queueing.
+    pub nr_requests: usize,
+    /// How often a request is sent again after an error that may go away.
+    pub retries: u16,
+}
+
+impl Default for Settings {
+    /// 128 tags, 2 repetitions.
+    fn default() -> Self {
+        Self { nr_requests: 128, retries: 2 }
+    }
+}
+
+/// The longest command a host can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sectors.
+    pub max_blocks: u32,
+    /// Segments of the buffers of all requests in it.
+    pub max_segments: usize,
+}
+
+impl From<Capabilities> for Limits {
+    fn from(c: Capabilities) -> Self {
+        Self { max_blocks: c.max_blocks, max_segments: c.max_segments.into() }
+    }
+}
+
+/// One command to send: its requests are marked as running and their buffers are in the batch. Give it back
+/// to [`Core::finish`], once.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the requests of a job complete only through Core::finish"]
+pub struct Job {
+    pub(crate) run: Run,
+}
+
+impl Job {
+    /// What it covers.
+    #[must_use]
+    pub const fn run(&self) -> &Run {
+        &self.run
+    }
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Send this; the batch holds its buffers.
+    Run(Job),
+    /// Nothing now, although requests are queued: ask again at `at`, or after a job was finished.
+    Wait {
+        /// When to ask again; `None`: only a completion ends the wait.
+        at: Option<Instant>,
+    },
+    /// Nothing is queued.
+    Idle,
+}
+
+/// What became of an abandoned request.
+#[derive(Debug)]
+pub enum Abandoned<B> {
+    /// It was not in a command yet, and never will be: here is its buffer.
+    Withdrawn(B),
+    /// It was over already.
+    Done(Done<B>),
+    /// It is part of a command, or merged with others: it is carried out and its buffer dropped afterwards.
+    Orphaned,
+    /// No such request (any more).
+    Unknown,
+}
+
+/// Admission, scheduler, card: requests in, jobs out, results back. Holds no host.
+///
+/// `S` is the scheduler, `T` the table of [`Tag`]s (an array, `&mut [Tag<B>]`, a `Vec`), `B` one request's buffer, `O` an [`Observer`].
+///
+/// Promises: an accepted request completes exactly once, with its own result (G3); nothing is reported done
+/// that did not move all of its blocks (G6). Work per call: O(members of one run) and what the scheduler states.
+pub struct Core<S, T, B, O = ()> {
+    pub(crate) scheduler: S,
+    pub(crate) card: CardTraits,
+    pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
+    pub(crate) table: Table<T, B>,
+    /// Tags in use, by kind.
+    pub(crate) held: [usize; 3],
+    /// A run whose buffer is still out with an earlier part of the same request.
+    pub(crate) pending: Option<Run>,
+    pub(crate) order: u64,
+    pub(crate) outstanding: usize,
+    pub(crate) statistics: Statistics,
+    pub(crate) stopped: Option<Stopped>,
+    pub(crate) observer: O,
+}
+
+impl<S: Scheduler, T, B, O> core::fmt::Debug for Core<S, T, B, O> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Core")
+            .field("scheduler", &self.scheduler.name())
+            .field("card", &self.card)
+            .field("limits", &self.limits)
+            .field("outstanding", &self.outstanding)
+            .field("tags", &self.held)
+            .field("stopped", &self.stopped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, T, B, O> Core<S, T, B, O>
+where
+    S: Scheduler,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    B: Payload,
+    O: Observer,
+{
+    /// A core for one identified card. The table has a place for each accepted request, waiting ones included:
+    /// at least as many as the scheduler has slots; what it held is dropped. The scheduler's own limits on runs should be `limits`:
+    /// a run that is longer goes out one request at a time.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn new(
+        scheduler: S,
+        card: CardTraits,
+        limits: Limits,
+        tags: T,
+        settings: Settings,
+        observer: O,
+    ) -> Result<Self, SetupError> {
+        if !scheduler.is_empty() {
+            return Err(SetupError::SchedulerNotEmpty(scheduler.len()));
+        }
+        if scheduler.capacity() == 0 {
+            return Err(SetupError::NoSlots);
+        }
+        let table = Table::new(tags);
+        if table.len() < scheduler.capacity() {
+            return Err(SetupError::TooFewTags { tags: table.len(), capacity: scheduler.capacity() });
+        }
+        if settings.nr_requests == 0 {
+            return Err(SetupError::NoRequests);
+        }
+        Ok(Self {
+            scheduler,
+            card,
+            limits,
+            settings,
+            table,
+            held: [0; 3],
+            pending: None,
+            order: 0,
+            outstanding: 0,
+            statistics: Statistics::default(),
+            stopped: None,
+            observer,
+        })
+    }
+
+    /// The scheduler, to look at.
+    pub const fn scheduler(&self) -> &S {
+        &self.scheduler
+    }
+    /// The card.
+    pub const fn card(&self) -> &CardTraits {
+        &self.card
+    }
+    /// The observer.
+    pub const fn observer(&mut self) -> &mut O {
+        &mut self.observer
+    }
+    /// Counts since the start.
+    pub const fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+    /// Requests accepted and not over.
+    pub const fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+    /// Why it has stopped, if it has.
+    pub const fn stopped(&self) -> Option<Stopped> {
+        self.stopped
+    }
+    /// Sets a tunable of the scheduler.
+    ///
+    /// # Errors
+    /// [`TuneError`]; nothing changed.
+    pub fn tune(&mut self, name: &str, text: &str, now: Instant) -> Result<(), TuneError> {
+        self.scheduler.tune(name, text)?;
+        // Limits of admission may have become wider.
+        self.admit(now);
+        Ok(())
+    }
+
+    fn check(&self, r: &Request, buffer: &B) -> Result<(), Refusal> {
+        if let Some(why) = self.stopped {
+            return Err(Refusal::Stopped(why));
+        }
+        if !matches!(r.op, Op::Read | Op::Write) {
+            return Err(Refusal::Unsupported(r.op));
+        }
+        if r.blocks == 0 {
+            return Err(Refusal::Empty);
+        }
+        let end = r.lba.checked_add(r.blocks.into());
+        if end.is_none_or(|end| end > self.card.blocks) {
+            return Err(Refusal::OutOfRange { lba: r.lba, blocks: r.blocks, capacity: self.card.blocks });
+        }
+        if r.blocks > self.limits.max_blocks {
+            return Err(Refusal::TooLong { blocks: r.blocks, max: self.limits.max_blocks });
+        }
+        let (bytes, needed) = (buffer.bytes(), u64::from(r.blocks).saturating_mul(SECTOR as u64));
+        if u64::try_from(bytes) != Ok(needed) {
+            return Err(Refusal::BufferLength { bytes, needed });
+        }
+        let (segments, max) = (buffer.segments(), self.limits.max_segments);
+        if segments > max {
+            return Err(Refusal::Segments { segments, max });
+        }
+        Ok(())
+    }
+
+    /// Accepts a request: it merges into a queued one, takes a tag, or waits for one.
+    ///
+    /// The card has no volatile cache: FUA and PREFLUSH ask for nothing, and are stripped as Linux does, so that the request is an
+    /// ordinary, mergeable write; it stays a write somebody waits for.
+    ///
+    /// # Errors
+    /// [`Refused`]: request and buffer come back and nothing was queued.
+    pub fn submit(&mut self, request: Request, buffer: B, now: Instant) -> Result<Ticket, Refused<B>> {
+        if let Err(error) = self.check(&request, &buffer) {
+            return Err(Refused { error, request, buffer });
+        }
+        let mut plain = request;
+        if plain.flags.intersects(Flags::FUA | Flags::PREFLUSH) {
+            plain.flags.remove(Flags::FUA | Flags::PREFLUSH);
+            plain.flags.insert(Flags::SYNC);
+        }
+        let Some(i) = self.table.reserve() else {
+            return Err(Refused { error: Refusal::TableFull, request, buffer });
+        };
+        let ticket = self.table.ticket(i);
+        let entry = Entry {
+            given: request,
+            request: plain,
+            buffer: Some(buffer),
+            state: State::Waiting,
+            id: None,
+            holds: None,
+            order: self.order,
+            stamps: Stamps { queued: now, ..Stamps::default() },
+            attempts: 0,
+            part: (0, request.blocks),
+            orphan: false,
+            result: Ok(()),
+        };
+        self.table.fill(i, entry);
+        self.order = self.order.saturating_add(1);
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.statistics.accepted = self.statistics.accepted.saturating_add(1);
+        self.statistics.depth_max = self.statistics.depth_max.max(self.outstanding);
+        self.observer.queued(ticket, &plain, now);
+        self.enqueue(i, plain, now);
+        Ok(ticket)
+    }
+
+    /// The next command, into an empty `batch`. Asks the scheduler now, so call it when the command can be sent (or prepared), not before.
+    pub fn next<P: Batch<Buffer = B>>(&mut self, batch: &mut P, now: Instant) -> Work {
+        if self.stopped.is_some() {
+            return self.drain(now);
+        }
+        // Each turn but the last takes a run apart or drops it; a scheduler has no more runs than slots.
+        for _ in 0..self.table.len() {
+            let run = match self.take_run(now) {
+                Ok(run) => run,
+                Err(nothing) => return nothing,
+            };
+            if let Some(work) = self.assemble(&run, batch, now) {
+                return work;
+            }
+        }
+        Work::Wait { at: Some(now) }
+    }
+
+    /// What goes out next: requests that are sent again, then a part that had to wait for its buffer, then whatever the
+    /// scheduler says.
+    fn take_run(&mut self, now: Instant) -> Result<Run, Work> {
+        if let Some(run) = self.table.pop(Which::Again).and_then(|i| self.alone(i)) {
+            return Ok(run);
+        }
+        if let Some(run) = self.pending.take() {
+            return Ok(run);
+        }
+        match self.scheduler.dispatch(now) {
+            Dispatch::Run(run) => Ok(run),
+            Dispatch::Wait { at, .. } => Err(Work::Wait { at }),
+            Dispatch::Empty => Err(Work::Idle),
+        }
+    }
+
+    /// Stops: nothing is accepted or sent any more; call [`drain`](Self::drain). The first reason stays.
+    pub fn stop(&mut self, why: Stopped) {
+        self.stopped.get_or_insert(why);
+    }
+    /// Goes on after a [`stop`](Self::stop).
+    pub fn resume(&mut self) {
+        self.stopped = None;
+    }
+
+    /// Of a stopped core: completes whatever is queued or waits with [`BlockError::Stopped`].
+    pub fn drain(&mut self, now: Instant) -> Work {
+        let why = self.stopped.unwrap_or(Stopped::Shutdown);
+        for _ in 0..self.table.len() {
+            let run = match self.take_run(now) {
+                Ok(run) => run,
+                Err(nothing) => return nothing,
+            };
+            let head = self.table.by_id(run.head).and_then(|i| self.table.get(i));
+            if head.is_some_and(|e| e.state == State::Running) {
+                // A further part of a request whose earlier part has not come back yet.
+                self.pending = Some(run);
+                return Work::Wait { at: None };
+            }
+            self.fail_members(&run, BlockError::Stopped(why), now);
+        }
+        Work::Wait { at: Some(now) }
+    }
+
+    /// The job goes to the host now: the conversation to hold, with the batch as its payload.
+    pub fn start(&mut self, job: &Job, now: Instant) -> Transfer {
+        self.statistics.commands = self.statistics.commands.saturating_add(1);
+        self.for_members(&job.run, |core, i| {
+            if let Some(e) = core.table.get_mut(i) {
+                e.stamps.started.get_or_insert(now);
+                e.attempts = e.attempts.saturating_add(1);
+            }
+        });
+        if let Some(head) = self.table.by_id(job.run.head) {
+            self.observer.started(self.table.ticket(head), &job.run, now);
+        }
+        let dir = if job.run.op.is_read() { Dir::Read } else { Dir::Write };
+        Transfer::new(&self.card, dir, job.run.lba, job.run.blocks, TransferOptions::default())
+    }
+
+    /// The job ended. `batch` holds its buffers, and is empty afterwards; `None`: the host had to keep it, and
+    /// the core stops ([`Stopped::Quarantine`]).
+    ///
+    /// An error of a command that carried several requests says nothing about each of them: they are sent again one by
+    /// one. A request alone is sent again [`Settings::retries`] times if that may help. A card that is gone, or silent even to
+    /// CMD13, ends them all at once.
+    pub fn finish<P: Batch<Buffer = B>>(
+        &mut self,
+        job: Job,
+        result: Result<u32, TransferError>,
+        batch: Option<&mut P>,
+        now: Instant,
+    ) {
+        let run = job.run;
+        let mut result = match result {
+            Ok(moved) if moved == run.blocks => Ok(()),
+            Ok(moved) => Err(BlockError::Short { expected: run.blocks, moved }),
+            Err(e) => Err(BlockError::Transfer(e)),
+        };
+        match batch {
+            Some(batch) => self.unload(&run, batch),
+            None => {
+                self.stop(Stopped::Quarantine);
+                result = match result {
+                    Err(BlockError::Transfer(e)) => Err(BlockError::Quarantined(e)),
+                    other => other,
+                };
+            }
+        }
+        if let Some(head) = self.table.by_id(run.head) {
+            self.observer.ended(self.table.ticket(head), &run, result.is_ok(), now);
+        }
+        match result {
+            Ok(()) => self.for_members(&run, |core, i| core.part_done(i, now)),
+            Err(error) if self.worth_again(&run, &error) => {
+                let whole = run.count > 1;
+                self.for_members(&run, |core, i| {
+                    core.statistics.retries = core.statistics.retries.saturating_add(1);
+                    if let Some(e) = core.table.get_mut(i) {
+                        e.state = State::Again;
+                    }
+                    if whole {
+                        core.table.push(Which::Again, i);
+                    } else {
+                        core.table.push_front(Which::Again, i);
+                    }
+                });
+            }
+            Err(error) => self.fail_members(&run, error, now),
+        }
+        self.admit(now);
+    }
+
+    fn worth_again(&self, run: &Run, error: &BlockError) -> bool {
+        let attempts =
+            self.table.by_id(run.head).and_then(|i| self.table.get(i)).map_or(u16::MAX, |e| e.attempts);
+        let hopeless = match error {
+            BlockError::Transfer(e) => e.media_gone() || e.needs_reset(),
+            BlockError::Short { .. } => false,
+            _ => true,
+        };
+        let again = run.count > 1 || (error.is_retryable() && attempts <= self.settings.retries);
+        self.stopped.is_none() && !hopeless && again
+    }
+
+    /// Gives up a job that was never sent, because the core has stopped.
+    pub fn give_up<P: Batch<Buffer = B>>(&mut self, job: Job, batch: &mut P, now: Instant) {
+        self.unload(&job.run, batch);
+        let why = self.stopped.unwrap_or(Stopped::Shutdown);
+        if let Some(head) = self.table.by_id(job.run.head) {
+            self.observer.ended(self.table.ticket(head), &job.run, false, now);
+        }
+        self.fail_members(&job.run, BlockError::Stopped(why), now);
+        self.admit(now);
+    }
+
+    /// Calls `f` with the place of each member of `run`. `f` may complete the member.
+    pub(crate) fn for_members(&mut self, run: &Run, mut f: impl FnMut(&mut Self, u32)) {
+        let mut id = Some(run.head);
+        for _ in 0..run.count {
+            let Some(member) = id else { return };
+            // Before `f`: a completed member is no link any more.
+            id = self.scheduler.next_member(member);
+            if let Some(i) = self.table.by_id(member) {
+                f(self, i);
+            }
+        }
+    }
+
+    /// The part of a request that was sent is stored or read; so is the request, if it was the last.
+    fn part_done(&mut self, i: u32, now: Instant) {
+        let Some(e) = self.table.get_mut(i) else { return };
+        let (Some(id), (_, blocks)) = (e.id, e.part) else { return };
+        match self.scheduler.complete(id, Outcome { blocks, failed: false }, now) {
+            Some(Completed { last: false, .. }) => e.state = State::Queued,
+            // `None` would be a scheduler that has forgotten it: the data are moved all the same.
+            _ => self.over(i, Ok(()), now),
+        }
+    }
+
+    /// All members of a run have failed, each for the same reason.
+    pub(crate) fn fail_members(&mut self, run: &Run, error: BlockError, now: Instant) {
+        self.for_members(run, |core, i| {
+            let Some(e) = core.table.get(i) else { return };
+            if let Some(id) = e.id {
+                core.scheduler.complete(id, Outcome { blocks: e.part.1, failed: true }, now);
+            }
+            core.over(i, Err(error), now);
+        });
+        self.admit(now);
+    }
+
+    /// A request is over: its tag is free, its result can be taken.
+    pub(crate) fn over(&mut self, i: u32, result: Result<(), BlockError>, now: Instant) {
+        let ticket = self.table.ticket(i);
+        let Some(e) = self.table.get_mut(i) else { return };
+        e.result = result;
+        e.state = State::Done;
+        e.id = None;
+        e.stamps.completed = Some(now);
+        let (request, orphan, holds) = (e.request, e.orphan, e.holds.take());
+        self.release(holds);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        let count = if result.is_ok() { &mut self.statistics.completed } else { &mut self.statistics.failed };
+        *count = count.saturating_add(1);
+        self.observer.completed(ticket, &request, result.is_ok(), now);
+        if orphan {
+            self.table.vacate(i);
+        } else {
+            self.table.push(Which::Done, i);
+        }
+    }
+
+    fn take_at(&mut self, i: u32) -> Option<Done<B>> {
+        let ticket = self.table.ticket(i);
+        let e = self.table.vacate(i)?;
+        let Entry { given: request, buffer, result, stamps, attempts, .. } = e;
+        Some(Done { ticket, request, buffer, result, stamps, attempts })
+    }
+    /// The next finished request, in the order in which they finished.
+    pub fn take_done(&mut self) -> Option<Done<B>> {
+        let i = self.table.pop(Which::Done)?;
+        self.take_at(i)
+    }
+    /// The result of this request, once; `None` while it is not over.
+    pub fn take(&mut self, ticket: Ticket) -> Option<Done<B>> {
+        let i = self.table.find(ticket)?;
+        if self.table.get(i)?.state != State::Done {
+            return None;
+        }
+        self.table.remove(Which::Done, i);
+        self.take_at(i)
+    }
+    /// Whether a finished request can be taken.
+    pub fn has_done(&self) -> bool {
+        self.table.has_done()
+    }
+
+    /// Nobody wants the result any more. A command is never stopped for it: other requests may be in it.
+    pub fn abandon(&mut self, ticket: Ticket, now: Instant) -> Abandoned<B> {
+        let Some(i) = self.table.find(ticket) else { return Abandoned::Unknown };
+        let Some(e) = self.table.get_mut(i) else { return Abandoned::Unknown };
+        match (e.state, e.id) {
+            (State::Done, _) => match self.take(ticket) {
+                Some(done) => return Abandoned::Done(done),
+                None => return Abandoned::Unknown,
+            },
+            (State::Waiting, _) => {
+                let kind = e.request.kind();
+                self.table.remove(Which::Waiting(kind), i);
+            }
+            (State::Queued, Some(id)) if e.attempts == 0 && self.scheduler.cancel(id).is_some() => {}
+            _ => {
+                e.orphan = true;
+                return Abandoned::Orphaned;
+            }
+        }
+        self.outstanding = self.outstanding.saturating_sub(1);
+        let entry = self.table.vacate(i);
+        self.release(entry.as_ref().and_then(|e| e.holds));
+        self.admit(now);
+        entry.and_then(|e| e.buffer).map_or(Abandoned::Unknown, Abandoned::Withdrawn)
+    }
+}

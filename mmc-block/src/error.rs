@@ -1,0 +1,159 @@
+//! What is refused at the door, and what a request can end with.
+
+use mmc_proto::machine::TransferError;
+use mmc_sched::{Op, Rejected, Request};
+
+/// Why a request was refused; nothing was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No sectors.
+    #[error("the request covers no sector")]
+    Empty,
+    /// It ends behind the card, or the sector numbers wrap.
+    #[error("sectors {lba}+{blocks} reach beyond the card's {capacity} sectors")]
+    OutOfRange {
+        /// First sector asked for.
+        lba: u64,
+        /// Sectors asked for.
+        blocks: u32,
+        /// Sectors of the card.
+        capacity: u64,
+    },
+    /// The buffer is not exactly as long as the request.
+    #[error("the buffer has {bytes} bytes, the request needs exactly {needed}")]
+    BufferLength {
+        /// Bytes of the buffer.
+        bytes: usize,
+        /// 512 times the request's blocks.
+        needed: u64,
+    },
+    /// Longer than one command can be.
+    #[error("{blocks} sectors are more than the {max} of one command on this host: split the request")]
+    TooLong {
+        /// Sectors asked for.
+        blocks: u32,
+        /// Most sectors of one command.
+        max: u32,
+    },
+    /// More segments than one command can have.
+    #[error("a buffer of {segments} segments is more than the {max} of one command on this host")]
+    Segments {
+        /// Segments of the buffer.
+        segments: usize,
+        /// Most segments of one command.
+        max: usize,
+    },
+    /// An operation this disk cannot do.
+    #[error("{0:?} is not supported by this disk")]
+    Unsupported(Op),
+    /// The table of accepted requests is full.
+    #[error("the table of accepted requests is full: take finished ones, or give the disk more tags")]
+    TableFull,
+    /// The disk has stopped.
+    #[error("the disk has stopped: {0}")]
+    Stopped(Stopped),
+}
+
+/// Why a disk has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// The host could not stop its device and keeps the buffers of a command.
+    #[error("the host keeps buffers its device may still use (reclaim them)")]
+    Quarantine,
+    /// The caller shut it down.
+    #[error("shut down")]
+    Shutdown,
+}
+
+/// A refused request: all of it comes back.
+pub struct Refused<B> {
+    /// Why.
+    pub error: Refusal,
+    /// As submitted.
+    pub request: Request,
+    /// Its buffer.
+    pub buffer: B,
+}
+
+impl<B> core::fmt::Debug for Refused<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Refused")
+            .field("error", &self.error)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an accepted request failed. The first error wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// The command failed, after all repetitions it was worth.
+    #[error("{0}")]
+    Transfer(TransferError),
+    /// The command ended without an error but moved fewer (or more) blocks than it should.
+    #[error("{moved} of {expected} blocks were moved")]
+    Short {
+        /// Blocks of the command.
+        expected: u32,
+        /// Blocks the conversation reported.
+        moved: u32,
+    },
+    /// The command failed and the host could not stop its device: it keeps the buffer.
+    #[error("{0}; the host keeps the buffer until its device has stopped")]
+    Quarantined(TransferError),
+    /// The disk stopped before the request was sent.
+    #[error("not sent: {0}")]
+    Stopped(Stopped),
+    /// The scheduler would not take it.
+    #[error("not queued: {0}")]
+    Rejected(Rejected),
+    /// The scheduler gave out something that is not (a part of) this request: a fault of the policy.
+    #[error("the scheduler gave out a run that does not fit its requests")]
+    BadRun,
+}
+
+impl BlockError {
+    /// The card has left the slot.
+    #[must_use]
+    pub fn media_gone(&self) -> bool {
+        matches!(self, Self::Transfer(e) | Self::Quarantined(e) if e.media_gone())
+    }
+    /// Sending the same command again may help.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Transfer(e) => e.is_retryable(),
+            Self::Short { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// Why a disk could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// Requests are in the scheduler already: this disk has no buffers for them.
+    #[error("the scheduler holds {0} requests: give the disk an empty one")]
+    SchedulerNotEmpty(usize),
+    /// The scheduler's pool has no slot at all.
+    #[error("the scheduler has no slot for a request")]
+    NoSlots,
+    /// Fewer tags than the scheduler has slots.
+    #[error("{tags} tags for a scheduler of {capacity} slots: give the disk at least {capacity}")]
+    TooFewTags {
+        /// Length of the table.
+        tags: usize,
+        /// Slots of the scheduler.
+        capacity: usize,
+    },
+    /// `nr_requests` is 0.
+    #[error("nr_requests is 0: at least one request must be let in")]
+    NoRequests,
+    /// The batch has room for no buffer, or holds some already.
+    #[error("the batch must be empty and have room for at least one buffer")]
+    NoBatch,
+}

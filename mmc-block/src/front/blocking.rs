@@ -1,0 +1,160 @@
+//! One request at a time: submit, wait, take.
+
+use crate::disk::{Disk, Next};
+use crate::error::{BlockError, Refusal};
+use crate::observer::Observer;
+use crate::tag::Tag;
+use mmc_hal::{Batch, Payload};
+use mmc_proto::host::Host;
+use mmc_sched::{Flags, Op, Request, Scheduler, StreamId};
+use mmc_time::Instant;
+
+/// How the caller's system tells time and waits.
+pub trait Idle {
+    /// The present instant; never goes back.
+    fn now(&mut self) -> Instant;
+    /// Returns at `until` at the latest, or earlier: after an interrupt of the host, or whenever. Without an interrupt
+    /// to end it, do not wait for the whole time: look again every few microseconds.
+    fn wait(&mut self, until: Instant);
+}
+
+impl<I: Idle + ?Sized> Idle for &mut I {
+    fn now(&mut self) -> Instant {
+        (**self).now()
+    }
+    fn wait(&mut self, until: Instant) {
+        (**self).wait(until);
+    }
+}
+
+/// Why a blocking call failed, with the buffer unless the host had to keep it.
+pub struct Failed<B> {
+    /// Refused at the door, or failed on the way.
+    pub error: Failure,
+    /// The caller's buffer.
+    pub buffer: Option<B>,
+}
+
+/// Where a blocking call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Nothing was queued.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// It was accepted, and failed.
+    #[error(transparent)]
+    Failed(BlockError),
+    /// The disk has nothing to do and yet no result: a fault of its scheduler.
+    #[error("the scheduler lost the request")]
+    Lost,
+}
+
+impl<B> core::fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Failed").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+/// A disk that is waited for. Other requests may be in it; they go on meanwhile.
+#[derive(Debug)]
+pub struct Blocking<D, I> {
+    disk: D,
+    idle: I,
+}
+
+impl<D, I> Blocking<D, I> {
+    /// Waits for `disk` with `idle`.
+    pub const fn new(disk: D, idle: I) -> Self {
+        Self { disk, idle }
+    }
+    /// The disk, to submit and poll directly.
+    pub const fn disk(&mut self) -> &mut D {
+        &mut self.disk
+    }
+    /// Both parts.
+    pub fn into_parts(self) -> (D, I) {
+        (self.disk, self.idle)
+    }
+}
+
+impl<H, S, T, O, I, B> Blocking<Disk<H, S, T, O>, I>
+where
+    H: Host,
+    H::Payload: Batch<Buffer = B>,
+    B: Payload,
+    S: Scheduler,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    O: Observer,
+    I: Idle,
+{
+    /// Reads whole sectors from `lba` on into `buffer`, as many as it is long.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn read(&mut self, lba: u64, buffer: B) -> Result<B, Failed<B>> {
+        self.run(Op::Read, Flags::empty(), lba, buffer)
+    }
+    /// Writes whole sectors from `lba` on, as many as `buffer` is long; they are stored when it returns.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn write(&mut self, lba: u64, buffer: B) -> Result<B, Failed<B>> {
+        self.run(Op::Write, Flags::SYNC, lba, buffer)
+    }
+
+    fn run(&mut self, op: Op, flags: Flags, lba: u64, buffer: B) -> Result<B, Failed<B>> {
+        let blocks = u32::try_from(buffer.bytes().div_ceil(crate::SECTOR)).unwrap_or(u32::MAX);
+        let mut request = Request::new(op, lba, blocks, StreamId::default());
+        request.flags = flags;
+        let ticket = match self.disk.submit(request, buffer, self.idle.now()) {
+            Ok(ticket) => ticket,
+            Err(r) => return Err(Failed { error: Failure::Refused(r.error), buffer: Some(r.buffer) }),
+        };
+        loop {
+            let next = self.disk.poll(self.idle.now());
+            if let Some(done) = self.disk.take(ticket) {
+                return match (done.result, done.buffer) {
+                    (Ok(()), Some(buffer)) => Ok(buffer),
+                    (Ok(()), None) => Err(Failed { error: Failure::Lost, buffer: None }),
+                    (Err(e), buffer) => Err(Failed { error: Failure::Failed(e), buffer }),
+                };
+            }
+            match next {
+                Next::Wait { until, .. } => self.idle.wait(until),
+                Next::Idle => return Err(Failed { error: Failure::Lost, buffer: None }),
+            }
+        }
+    }
+}
+
+/// An [`Idle`] of nothing but a delay: polls every `step`, and counts the time it has waited.
+///
+/// Time spent outside the delays is not seen, so that time limits are reached late, never early.
+#[cfg(feature = "embedded-hal")]
+#[derive(Debug)]
+pub struct DelayIdle<D> {
+    delay: D,
+    step: mmc_time::Duration,
+    now: Instant,
+}
+
+#[cfg(feature = "embedded-hal")]
+impl<D: embedded_hal::delay::DelayNs> DelayIdle<D> {
+    /// Looks again every `step` (at least a nanosecond, at most 4 s; 20 µs is a good start).
+    pub fn new(delay: D, step: mmc_time::Duration) -> Self {
+        Self { delay, step, now: Instant::ZERO }
+    }
+}
+
+#[cfg(feature = "embedded-hal")]
+impl<D: embedded_hal::delay::DelayNs> Idle for DelayIdle<D> {
+    fn now(&mut self) -> Instant {
+        self.now
+    }
+    fn wait(&mut self, until: Instant) {
+        let ns = until.since(self.now).min(self.step).as_nanos();
+        let ns = u32::try_from(ns).unwrap_or(4_000_000_000).clamp(1, 4_000_000_000);
+        self.delay.delay_ns(ns);
+        self.now += mmc_time::Duration::from_nanos(ns.into());
+    }
+}

@@ -1,0 +1,91 @@
+//! Who wants to see what happens to requests.
+
+use crate::tag::Ticket;
+use mmc_sched::{Request, Run};
+use mmc_time::Instant;
+
+/// On which side of the run a merged request went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Before it.
+    Front,
+    /// Behind it.
+    Back,
+}
+
+/// Sees each step of each request, at the instant it happens; every method does nothing by default. A request is shown as the
+/// scheduler knows it (FUA and PREFLUSH stripped for a card without a volatile cache). The names in brackets are
+/// the kernel's tracepoints for the same step.
+pub trait Observer {
+    /// Accepted (`block_bio_queue`).
+    fn queued(&mut self, ticket: Ticket, request: &Request, now: Instant) {
+        let _ = (ticket, request, now);
+    }
+    /// It found no tag and waits for one.
+    fn waits(&mut self, ticket: Ticket, request: &Request, now: Instant) {
+        let _ = (ticket, request, now);
+    }
+    /// It got a tag (`block_getrq`).
+    fn got_tag(&mut self, ticket: Ticket, request: &Request, now: Instant) {
+        let _ = (ticket, request, now);
+    }
+    /// It entered the scheduler on its own (`block_rq_insert`).
+    fn inserted(&mut self, ticket: Ticket, request: &Request, now: Instant) {
+        let _ = (ticket, request, now);
+    }
+    /// It was merged without taking a tag; `head` heads the run now: the ticket itself after a front merge
+    /// (`block_bio_backmerge`, `block_bio_frontmerge`).
+    fn merged(&mut self, ticket: Ticket, request: &Request, head: Ticket, place: Place, now: Instant) {
+        let _ = (ticket, request, head, place, now);
+    }
+    /// The run that `ticket` headed was joined to the one that `head` heads; its tag is free (`block_rq_merge`).
+    fn absorbed(&mut self, ticket: Ticket, request: &Request, head: Ticket, now: Instant) {
+        let _ = (ticket, request, head, now);
+    }
+    /// The scheduler gave out a run, or it is about to be sent again (`block_rq_issue`).
+    fn issued(&mut self, head: Ticket, run: &Run, now: Instant) {
+        let _ = (head, run, now);
+    }
+    /// Its command went to the host.
+    fn started(&mut self, head: Ticket, run: &Run, now: Instant) {
+        let _ = (head, run, now);
+    }
+    /// Its command ended (`block_rq_complete`); the requests in it follow as [`completed`](Self::completed), but for those
+    /// that are sent again.
+    fn ended(&mut self, head: Ticket, run: &Run, ok: bool, now: Instant) {
+        let _ = (head, run, ok, now);
+    }
+    /// A request is over.
+    fn completed(&mut self, ticket: Ticket, request: &Request, ok: bool, now: Instant) {
+        let _ = (ticket, request, ok, now);
+    }
+}
+
+/// Nobody looks.
+impl Observer for () {}
+
+/// Counts since the disk was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Requests accepted.
+    pub accepted: u64,
+    /// Requests that ended well.
+    pub completed: u64,
+    /// Requests that ended with an error.
+    pub failed: u64,
+    /// Requests merged into another.
+    pub merged: u64,
+    /// Commands (whole transfer conversations) sent, repetitions included.
+    pub commands: u64,
+    /// Requests sent again, each time counted.
+    pub retries: u64,
+    /// Requests that had to wait for a tag.
+    pub tag_waits: u64,
+    /// How long, all together, those that have got one.
+    pub tag_wait_total: mmc_time::Duration,
+    /// How long, at worst.
+    pub tag_wait_max: mmc_time::Duration,
+    /// Most requests accepted and not over at one time.
+    pub depth_max: usize,
+}

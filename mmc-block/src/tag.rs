@@ -1,0 +1,322 @@
+//! The table of accepted requests: one [`Tag`] each, from `submit` to `take`.
+
+use crate::error::BlockError;
+use core::marker::PhantomData;
+use mmc_sched::{Kind, Request, RequestId};
+use mmc_time::Instant;
+
+const NIL: u32 = u32::MAX;
+
+/// Names one accepted request, from `submit` until its [`Done`] is taken. A stale ticket is recognised for 2³²
+/// reuses of its place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    index: u32,
+    generation: u32,
+}
+
+impl Ticket {
+    /// Its place in the table: below the number of [`Tag`]s, no two living tickets share one.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// When what happened to a request. A stamp is `None` until then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// Submitted.
+    pub queued: Instant,
+    /// In the scheduler, on its own or merged into another; later than `queued` when it waited for a tag.
+    pub inserted: Option<Instant>,
+    /// Given out by the scheduler (the kernel's `block_rq_issue`); the first time, if it was sent again.
+    pub issued: Option<Instant>,
+    /// Its command went to the host; later than `issued` only when it was prepared while another ran.
+    pub started: Option<Instant>,
+    /// Over.
+    pub completed: Option<Instant>,
+}
+
+/// A finished request.
+pub struct Done<B> {
+    /// What `submit` returned.
+    pub ticket: Ticket,
+    /// The request as it was submitted.
+    pub request: Request,
+    /// Its buffer; `None` when the host had to keep it (see [`BlockError::Quarantined`]).
+    pub buffer: Option<B>,
+    /// Whether all of its blocks were read or written.
+    pub result: Result<(), BlockError>,
+    /// When.
+    pub stamps: Stamps,
+    /// In how many commands it (or a part of it) was sent: 0 when it never reached the card.
+    pub attempts: u16,
+}
+
+impl<B> core::fmt::Debug for Done<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Done")
+            .field("ticket", &self.ticket)
+            .field("request", &self.request)
+            .field("result", &self.result)
+            .field("stamps", &self.stamps)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Waits for a tag, outside the scheduler.
+    Waiting,
+    /// In the scheduler.
+    Queued,
+    /// To be sent (again) on its own.
+    Again,
+    /// In a command that is prepared or on the bus.
+    Running,
+    /// Over, not taken yet.
+    Done,
+}
+
+pub(crate) struct Entry<B> {
+    /// As submitted.
+    pub given: Request,
+    /// As the scheduler knows it.
+    pub request: Request,
+    pub buffer: Option<B>,
+    pub state: State,
+    pub id: Option<RequestId>,
+    /// The kind whose tag it holds; heads of runs hold one.
+    pub holds: Option<Kind>,
+    /// Position in the order of submission.
+    pub order: u64,
+    pub stamps: Stamps,
+    pub attempts: u16,
+    /// The part that was handed out last: first block inside the request, blocks.
+    pub part: (u32, u32),
+    /// Nobody waits for it any more.
+    pub orphan: bool,
+    pub result: Result<(), BlockError>,
+}
+
+/// Storage for one accepted request. Make an array with `[const { Tag::new() }; N]`, or a `Vec` of [`Tag::new`].
+pub struct Tag<B> {
+    generation: u32,
+    prev: u32,
+    next: u32,
+    /// Not this request's: the index of the request that has *this place's number* as its slot in the scheduler.
+    at_slot: u32,
+    entry: Option<Entry<B>>,
+}
+
+impl<B> Tag<B> {
+    /// A free place.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { generation: 0, prev: NIL, next: NIL, at_slot: NIL, entry: None }
+    }
+}
+
+impl<B> Default for Tag<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B> core::fmt::Debug for Tag<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Tag")
+            .field("generation", &self.generation)
+            .field("state", &self.entry.as_ref().map(|e| e.state))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A FIFO of places, linked through the table; a place is in one list at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    const EMPTY: Self = Self { head: NIL, tail: NIL };
+
+    pub(crate) const fn first(&self) -> Option<u32> {
+        if self.head == NIL { None } else { Some(self.head) }
+    }
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    fn insert<B>(&mut self, tags: &mut [Tag<B>], i: u32, front: bool) {
+        let (prev, next) = if front { (NIL, self.head) } else { (self.tail, NIL) };
+        if let Some(t) = tags.get_mut(i as usize) {
+            (t.prev, t.next) = (prev, next);
+        }
+        match tags.get_mut(prev as usize) {
+            Some(t) => t.next = i,
+            None => self.head = i,
+        }
+        match tags.get_mut(next as usize) {
+            Some(t) => t.prev = i,
+            None => self.tail = i,
+        }
+    }
+
+    fn remove<B>(&mut self, tags: &mut [Tag<B>], i: u32) {
+        let Some(t) = tags.get_mut(i as usize) else { return };
+        let (prev, next) = (t.prev, t.next);
+        (t.prev, t.next) = (NIL, NIL);
+        match tags.get_mut(prev as usize) {
+            Some(t) => t.next = next,
+            None => self.head = next,
+        }
+        match tags.get_mut(next as usize) {
+            Some(t) => t.prev = prev,
+            None => self.tail = prev,
+        }
+    }
+}
+
+/// Which list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Free,
+    Again,
+    Done,
+    Waiting(Kind),
+}
+
+/// [`Tag`]s in the caller's storage, with the lists that run through them. Every call is O(1).
+pub(crate) struct Table<T, B> {
+    tags: T,
+    free: List,
+    again: List,
+    done: List,
+    waiting: [List; 3],
+    buffers: PhantomData<fn() -> B>,
+}
+
+/// Position of a kind in an array of three.
+pub(crate) const fn nth(kind: Kind) -> usize {
+    match kind {
+        Kind::Read => 0,
+        Kind::SyncWrite => 1,
+        Kind::Async => 2,
+    }
+}
+
+impl<B, T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>> Table<T, B> {
+    /// All places free; what they held is dropped.
+    pub(crate) fn new(mut tags: T) -> Self {
+        let mut free = List::EMPTY;
+        let all = tags.as_mut();
+        for i in 0..all.len() {
+            if let (Some(t), Ok(i)) = (all.get_mut(i), u32::try_from(i)) {
+                (t.entry, t.at_slot) = (None, NIL);
+                free.insert(all, i, false);
+            }
+        }
+        Self {
+            tags,
+            free,
+            again: List::EMPTY,
+            done: List::EMPTY,
+            waiting: [List::EMPTY; 3],
+            buffers: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.tags.as_ref().len()
+    }
+    pub(crate) fn get(&self, i: u32) -> Option<&Entry<B>> {
+        self.tags.as_ref().get(i as usize)?.entry.as_ref()
+    }
+    pub(crate) fn get_mut(&mut self, i: u32) -> Option<&mut Entry<B>> {
+        self.tags.as_mut().get_mut(i as usize)?.entry.as_mut()
+    }
+    pub(crate) fn ticket(&self, index: u32) -> Ticket {
+        let generation = self.tags.as_ref().get(index as usize).map_or(0, |t| t.generation);
+        Ticket { index, generation }
+    }
+    /// The place of a living ticket.
+    pub(crate) fn find(&self, ticket: Ticket) -> Option<u32> {
+        let t = self.tags.as_ref().get(ticket.index())?;
+        (t.generation == ticket.generation && t.entry.is_some()).then_some(ticket.index)
+    }
+
+    /// Remembers that place `i` is the scheduler's `id`.
+    pub(crate) fn bind(&mut self, i: u32, id: RequestId) {
+        if let Some(t) = self.tags.as_mut().get_mut(id.slot()) {
+            t.at_slot = i;
+        }
+        if let Some(e) = self.get_mut(i) {
+            e.id = Some(id);
+        }
+    }
+    /// The place of the scheduler's `id`; `None` for one that is not ours (any more).
+    pub(crate) fn by_id(&self, id: RequestId) -> Option<u32> {
+        let i = self.tags.as_ref().get(id.slot())?.at_slot;
+        (self.get(i)?.id == Some(id)).then_some(i)
+    }
+
+    /// A free place, for [`fill`](Self::fill).
+    pub(crate) fn reserve(&mut self) -> Option<u32> {
+        self.pop(Which::Free)
+    }
+    pub(crate) fn fill(&mut self, i: u32, entry: Entry<B>) {
+        if let Some(t) = self.tags.as_mut().get_mut(i as usize) {
+            t.entry = Some(entry);
+        }
+    }
+    /// Frees a place; its tickets are stale from now on. The place is in no list.
+    pub(crate) fn vacate(&mut self, i: u32) -> Option<Entry<B>> {
+        let t = self.tags.as_mut().get_mut(i as usize)?;
+        let entry = t.entry.take()?;
+        t.generation = t.generation.wrapping_add(1);
+        self.push(Which::Free, i);
+        Some(entry)
+    }
+
+    fn list(&mut self, which: Which) -> (&mut List, &mut [Tag<B>]) {
+        let [reads, syncs, asyncs] = &mut self.waiting;
+        let list = match which {
+            Which::Free => &mut self.free,
+            Which::Again => &mut self.again,
+            Which::Done => &mut self.done,
+            Which::Waiting(Kind::Read) => reads,
+            Which::Waiting(Kind::SyncWrite) => syncs,
+            Which::Waiting(Kind::Async) => asyncs,
+        };
+        (list, self.tags.as_mut())
+    }
+    pub(crate) fn push(&mut self, which: Which, i: u32) {
+        let (list, tags) = self.list(which);
+        list.insert(tags, i, false);
+    }
+    pub(crate) fn push_front(&mut self, which: Which, i: u32) {
+        let (list, tags) = self.list(which);
+        list.insert(tags, i, true);
+    }
+    pub(crate) fn remove(&mut self, which: Which, i: u32) {
+        let (list, tags) = self.list(which);
+        list.remove(tags, i);
+    }
+    pub(crate) fn pop(&mut self, which: Which) -> Option<u32> {
+        let (list, tags) = self.list(which);
+        let i = list.first()?;
+        list.remove(tags, i);
+        Some(i)
+    }
+    pub(crate) fn first_waiting(&self, kind: Kind) -> Option<u32> {
+        self.waiting.get(nth(kind))?.first()
+    }
+    pub(crate) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+}
