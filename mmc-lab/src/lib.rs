@@ -3,4 +3,11 @@
 //! It is not a library to build on: the modules are public for the tests and may change with any version.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
+pub mod blame;
+pub mod board;
+pub mod sim;
 pub mod trace;
+pub mod units;
+pub mod watchdog;
+pub mod workload;

@@ -1,0 +1,113 @@
+//! Judging the clock of a trace: how fine its stamps are, and whether they can order events.
+
+use serde::Serialize;
+
+use super::class::optional_seconds;
+
+/// Coarser than this, and a request can be queued, sent and done within one step: the stamps cannot order events.
+/// Below the service time of the fastest read of a card (about 0.2 ms).
+const TOO_COARSE: u64 = 100_000;
+
+/// How good the stamps of a trace are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Clock {
+    /// Its name, if the trace tells: `mono`, `local`, …
+    pub name: Option<String>,
+    /// The smallest step between two stamps, nanoseconds (seconds in the JSON); `None` if there is no step at all.
+    #[serde(rename = "granularity_s", serialize_with = "optional_seconds")]
+    pub granularity: Option<u64>,
+    /// Whether stamps are fine enough to order events of different CPUs.
+    pub ordered: bool,
+    /// Events whose stamp is earlier than that of the event before. Not in the JSON.
+    #[serde(skip)]
+    pub backwards: u64,
+}
+
+impl Clock {
+    /// What is wrong with it and how to record a better trace, or `None`.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        const BETTER: &str = "record again with `echo mono > /sys/kernel/tracing/trace_clock` (ftrace) or \
+            `perf record --clockid mono` (perf)";
+        if !self.ordered {
+            let step = crate::units::format_time(self.granularity.unwrap_or(0));
+            Some(format!(
+                "The clock of this trace steps by {step}: too coarse to order events across CPUs, and no time below \
+                 that means anything (events of one request are put in their natural order); {BETTER}."
+            ))
+        } else if self.backwards > 0 {
+            Some(format!(
+                "{} events have a stamp earlier than the event before them: the stamps of the CPUs do not agree, or \
+                 the file is not in order; {BETTER}.",
+                self.backwards
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+/// Watches stamps go by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    last: Option<u64>,
+    step: Option<u64>,
+    ties: u64,
+    backwards: u64,
+}
+
+impl Meter {
+    pub(crate) fn push(&mut self, at: u64) {
+        if let Some(last) = self.last {
+            if at > last {
+                let step = at - last;
+                self.step = Some(self.step.map_or(step, |least| least.min(step)));
+            } else if at == last {
+                self.ties += 1;
+            } else {
+                self.backwards += 1;
+            }
+        }
+        self.last = Some(at);
+    }
+
+    /// A big smallest step alone proves nothing (events may be rare); stamps that tie as well do.
+    pub(crate) fn judge(&self) -> Clock {
+        let coarse = self.step.is_none_or(|step| step > TOO_COARSE) && self.ties > 0;
+        Clock { name: None, granularity: self.step, ordered: !coarse, backwards: self.backwards }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(stamps: impl IntoIterator<Item = u64>) -> Clock {
+        let mut meter = Meter::default();
+        stamps.into_iter().for_each(|at| meter.push(at));
+        meter.judge()
+    }
+
+    #[test]
+    fn steps_of_ten_milliseconds_cannot_order() {
+        let clock = judge((0..100).map(|i| i / 7 * 10_000_000));
+        assert_eq!(clock.granularity, Some(10_000_000));
+        assert!(!clock.ordered);
+        assert!(clock.advice().unwrap().contains("steps by 10 ms"));
+    }
+
+    #[test]
+    fn rare_events_are_no_proof_of_a_coarse_clock() {
+        assert!(judge([0, 1_000_000_000, 3_000_000_000]).ordered);
+        assert!(judge([5]).ordered);
+        let fine = judge([0, 1_000, 1_000, 90_000]);
+        assert!(fine.ordered && fine.granularity == Some(1_000) && fine.advice().is_none());
+    }
+
+    #[test]
+    fn stamps_that_go_back_are_counted() {
+        let clock = judge([10_000, 5_000, 20_000]);
+        assert_eq!(clock.backwards, 1);
+        assert!(clock.advice().unwrap().starts_with("1 events"));
+    }
+}

@@ -1,0 +1,480 @@
+//! From lines to requests: which queue, tag, merge, insert, issue and completion lines belong to one request.
+//!
+//! Lines carry no id, so requests are known by direction and sectors. Of several with the same ones the oldest is meant.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::class::Class;
+use crate::blame::Ahead;
+use crate::trace::model::{Event, Kind};
+
+/// Candidates looked at per line: more than one has the same place and direction only in broken traces, and those must
+/// not take for ever.
+const CANDIDATES: usize = 16;
+
+/// A request in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) task: Arc<str>,
+    pub(crate) rwbs: Arc<str>,
+    pub(crate) class: Class,
+    pub(crate) sector: u64,
+    pub(crate) sectors: u64,
+    /// First event of all.
+    pub(crate) first: u64,
+    pub(crate) queued: Option<u64>,
+    pub(crate) got_tag: Option<u64>,
+    pub(crate) inserted: Option<u64>,
+    pub(crate) issued: Option<u64>,
+    is_flush: bool,
+    /// Outstanding requests when it appeared.
+    pub(crate) busy: u64,
+    /// The sectors not yet completed.
+    start: u64,
+    end: u64,
+    /// Place among all insertions.
+    seq: u64,
+    /// Entries of the issue log before its insertion, and its own entry.
+    log_from: usize,
+    log_at: Option<usize>,
+}
+
+impl Request {
+    /// Counts in the queue depth: in the scheduler or at the device, and no flush.
+    fn is_deep(&self) -> bool {
+        !self.is_flush && (self.inserted.is_some() || self.issued.is_some())
+    }
+}
+
+/// A bio of which some sectors have no request yet.
+#[derive(Clone, Copy, Debug)]
+struct Unplaced {
+    at: u64,
+    end: u64,
+    left: u64,
+    direction: u8,
+}
+
+/// One issue. `None` if the driver gave the request back.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    seq: u64,
+    sectors: u32,
+    class: Class,
+}
+
+/// What an event did.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Nothing that ends a request.
+    Nothing,
+    /// The request is done.
+    Done(Box<Request>),
+    /// A completion of something never seen before.
+    Unmatched,
+}
+
+/// All requests in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    requests: HashMap<u64, Request>,
+    by_start: BTreeSet<(u64, u64)>,
+    by_end: BTreeSet<(u64, u64)>,
+    bios: BTreeMap<(u64, u64), Unplaced>,
+    log: Vec<Option<Sent>>,
+    next_id: u64,
+    next_seq: u64,
+    depth: u32,
+    created: u64,
+    merged: u64,
+    seen_queue: bool,
+    seen_insert: bool,
+}
+
+impl Tracker {
+    /// Requests in the scheduler or at the device.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Requests ever seen, without those merged into others.
+    pub(crate) fn count(&self) -> u64 {
+        self.created.saturating_sub(self.merged)
+    }
+
+    /// Whether what must come before `event` has come. If not, and other events have the same stamp, it may be among those.
+    pub(crate) fn is_ready(&self, event: &Event) -> bool {
+        match event.kind {
+            Kind::BioQueue | Kind::Requeue | Kind::RqMerge => true,
+            Kind::GetRq => !self.seen_queue || self.bio_of(event).is_some(),
+            Kind::BackMerge => self.ending_at(event).is_some(),
+            Kind::FrontMerge => self.starting_after(event).is_some(),
+            Kind::Insert => !self.seen_queue || self.find(event, |r| r.inserted.is_none()).is_some(),
+            Kind::Issue => {
+                !self.seen_insert
+                    || self.find(event, |r| r.issued.is_none() && r.inserted.is_some()).is_some()
+            }
+            Kind::Complete => self.find(event, |r| r.issued.is_some()).is_some(),
+        }
+    }
+
+    /// Takes in one event; `busy` is the number of requests outstanding before it.
+    pub(crate) fn apply(&mut self, event: &Event, busy: u64) -> Step {
+        match event.kind {
+            Kind::BioQueue => {
+                self.seen_queue = true;
+                self.queue_bio(event);
+            }
+            Kind::GetRq => {
+                let queued = self.claim(event);
+                self.create(event, queued, busy, |r, at| r.got_tag = Some(at));
+            }
+            Kind::BackMerge => {
+                self.claim(event);
+                if let Some(id) = self.ending_at(event) {
+                    self.resize(id, |r| r.end = event.sector.saturating_add(u64::from(event.sectors)));
+                }
+            }
+            Kind::FrontMerge => {
+                self.claim(event);
+                if let Some(id) = self.starting_after(event) {
+                    self.resize(id, |r| r.start = event.sector);
+                }
+            }
+            Kind::RqMerge => self.merge(event),
+            Kind::Insert => {
+                self.seen_insert = true;
+                self.insert(event, busy);
+            }
+            Kind::Issue => self.issue(event, busy),
+            Kind::Requeue => {
+                if let Some(id) = self.find(event, |r| r.issued.is_some()) {
+                    self.change(id, |r| r.issued = None);
+                    if let Some(entry) = self.requests.get_mut(&id).and_then(|r| r.log_at.take()) {
+                        self.log[entry] = None;
+                    }
+                }
+            }
+            Kind::Complete => return self.complete(event),
+        }
+        Step::Nothing
+    }
+
+    /// The requests still in flight with their numbers, oldest first.
+    pub(crate) fn unfinished(&self) -> Vec<(u64, &Request)> {
+        let mut all: Vec<_> = self.requests.iter().map(|(&id, request)| (id, request)).collect();
+        all.sort_by_key(|&(id, _)| id);
+        all
+    }
+
+    /// No request has a higher number yet.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// The request in flight that holds `sector`; the oldest of several.
+    pub(crate) fn holding(&self, sector: u64) -> Option<&Request> {
+        let before = self.by_start.range(..=(sector, u64::MAX)).rev().take(CANDIDATES);
+        let holding = before.filter(|(_, id)| self.requests.get(id).is_some_and(|r| r.end > sector));
+        holding.map(|&(_, id)| id).min().and_then(|id| self.requests.get(&id))
+    }
+
+    /// What was sent between the insertion of `request` and its issue (or now).
+    pub(crate) fn ahead(&self, request: &Request) -> Ahead {
+        self.sent_between(request.log_from, request.log_at.unwrap_or(self.log.len()), request.seq)
+    }
+
+    /// A point in the order of insertions and issues.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { seq: self.next_seq, log: self.log.len() }
+    }
+
+    /// What was sent since `mark`; older is what was inserted before it.
+    pub(crate) fn sent_since(&self, mark: Mark) -> Ahead {
+        self.sent_between(mark.log, self.log.len(), mark.seq)
+    }
+
+    fn sent_between(&self, from: usize, to: usize, seq: u64) -> Ahead {
+        let mut ahead = Ahead::default();
+        for sent in self.log.get(from..to).unwrap_or(&[]).iter().flatten() {
+            ahead.count(sent.seq < seq, u64::from(sent.sectors), sent.class);
+        }
+        ahead
+    }
+
+    fn queue_bio(&mut self, event: &Event) {
+        if event.sectors > 0 {
+            let end = event.sector.saturating_add(u64::from(event.sectors));
+            let id = self.new_id();
+            let direction = direction(&event.rwbs);
+            let left = u64::from(event.sectors);
+            self.bios.insert((event.sector, id), Unplaced { at: event.at, end, left, direction });
+        }
+    }
+
+    /// The youngest waiting bio that holds the event's first sector.
+    fn bio_of(&self, event: &Event) -> Option<(u64, u64)> {
+        let direction = direction(&event.rwbs);
+        let before = self.bios.range(..=(event.sector, u64::MAX)).rev().take(CANDIDATES);
+        let holding = before.filter(|(_, bio)| bio.end > event.sector && bio.direction == direction);
+        holding.map(|(&key, _)| key).max_by_key(|&(_, id)| id)
+    }
+
+    /// The sectors of `event` have a request now: when their bio was queued.
+    fn claim(&mut self, event: &Event) -> Option<u64> {
+        let key = self.bio_of(event)?;
+        let bio = self.bios.get_mut(&key)?;
+        let at = bio.at;
+        bio.left = bio.left.saturating_sub(u64::from(event.sectors));
+        if bio.left == 0 {
+            self.bios.remove(&key);
+        }
+        Some(at)
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn create(
+        &mut self,
+        event: &Event,
+        queued: Option<u64>,
+        busy: u64,
+        stamp: impl FnOnce(&mut Request, u64),
+    ) -> u64 {
+        let id = self.new_id();
+        let sectors = u64::from(event.sectors);
+        // A flush carries a sector that means nothing.
+        let start = if sectors == 0 { 0 } else { event.sector };
+        let request = Request {
+            task: event.task.clone(),
+            rwbs: event.rwbs.clone(),
+            class: Class::of(&event.rwbs, &event.task),
+            sector: start,
+            sectors,
+            first: queued.unwrap_or(event.at),
+            queued,
+            got_tag: None,
+            inserted: None,
+            issued: None,
+            is_flush: sectors == 0,
+            busy,
+            start,
+            end: start.saturating_add(sectors),
+            seq: u64::MAX,
+            log_from: self.log.len(),
+            log_at: None,
+        };
+        self.by_start.insert((request.start, id));
+        self.by_end.insert((request.end, id));
+        self.requests.insert(id, request);
+        self.created += 1;
+        self.change(id, |r| stamp(r, event.at));
+        id
+    }
+
+    /// Changes a request and keeps the depth right.
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            let before = request.is_deep();
+            change(request);
+            match (before, request.is_deep()) {
+                (false, true) => self.depth += 1,
+                (true, false) => self.depth -= 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// Changes the sectors of a request and keeps the indices right.
+    fn resize(&mut self, id: u64, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            self.by_start.remove(&(request.start, id));
+            self.by_end.remove(&(request.end, id));
+            change(request);
+            request.end = request.end.max(request.start);
+            if request.issued.is_none() {
+                request.sector = request.start;
+                request.sectors = request.end - request.start;
+            }
+            self.by_start.insert((request.start, id));
+            self.by_end.insert((request.end, id));
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        self.by_start.remove(&(request.start, id));
+        self.by_end.remove(&(request.end, id));
+        if request.is_deep() {
+            self.depth -= 1;
+        }
+        Some(request)
+    }
+
+    /// The request that starts where the event says, runs in its direction and meets `wanted`: best with the same
+    /// size (or, for flushes, the same letters), then the oldest.
+    fn find(&self, event: &Event, wanted: impl Fn(&Request) -> bool) -> Option<u64> {
+        let way = direction(&event.rwbs);
+        let sectors = u64::from(event.sectors);
+        let start = if sectors == 0 { 0 } else { event.sector };
+        let fits = |r: &Request| {
+            r.is_flush == (sectors == 0)
+                && direction(&r.rwbs) == way
+                && (sectors > 0 || r.rwbs == event.rwbs)
+                && wanted(r)
+        };
+        let here = self.by_start.range((start, 0)..=(start, u64::MAX)).rev().take(CANDIDATES);
+        here.filter_map(|&(_, id)| self.requests.get(&id).filter(|r| fits(r)).map(|r| (id, r)))
+            .min_by_key(|&(id, r)| (r.end - r.start != sectors, id))
+            .map(|(id, _)| id)
+    }
+
+    /// Where merges were missed, the line names more sectors than the request has: the oldest unsent one inside.
+    fn find_inside(&self, event: &Event) -> Option<u64> {
+        let end = event.sector.saturating_add(u64::from(event.sectors));
+        let way = direction(&event.rwbs);
+        let inside = self.by_start.range((event.sector, 0)..(end, 0)).take(CANDIDATES).map(|&(_, id)| id);
+        inside
+            .filter(|id| {
+                self.requests.get(id).is_some_and(|r| {
+                    !r.is_flush && r.issued.is_none() && r.end <= end && direction(&r.rwbs) == way
+                })
+            })
+            .min()
+    }
+
+    /// The request that a bio at `event.sector` extends at its end.
+    fn ending_at(&self, event: &Event) -> Option<u64> {
+        self.mergeable(&self.by_end, event.sector, event)
+    }
+
+    /// The request that a bio before it extends at its start.
+    fn starting_after(&self, event: &Event) -> Option<u64> {
+        self.mergeable(&self.by_start, event.sector.saturating_add(u64::from(event.sectors)), event)
+    }
+
+    fn mergeable(&self, index: &BTreeSet<(u64, u64)>, place: u64, event: &Event) -> Option<u64> {
+        let way = direction(&event.rwbs);
+        let here = index.range((place, 0)..=(place, u64::MAX)).rev().take(CANDIDATES);
+        here.map(|&(_, id)| id)
+            .filter(|id| {
+                self.requests
+                    .get(id)
+                    .is_some_and(|r| !r.is_flush && r.issued.is_none() && direction(&r.rwbs) == way)
+            })
+            .min()
+    }
+
+    /// The request of `event` goes to the end of the one before it; the merged one keeps the history of the older.
+    fn merge(&mut self, event: &Event) {
+        let Some(gone) = self.find(event, |r| r.issued.is_none()) else { return };
+        let Some(kept) = self.ending_at(event).filter(|&kept| kept != gone) else { return };
+        let Some(gone) = self.remove(gone) else { return };
+        self.merged += 1;
+        self.resize(kept, |r| r.end = gone.end);
+        self.change(kept, |r| {
+            if gone.first < r.first && gone.inserted.is_some() == r.inserted.is_some() {
+                *r = Request { start: r.start, end: r.end, sector: r.sector, sectors: r.sectors, ..gone };
+            }
+        });
+    }
+
+    fn insert(&mut self, event: &Event, busy: u64) {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let log_from = self.log.len();
+        if self.find(event, |r| r.inserted.is_none()).is_none()
+            && self.find(event, |r| r.issued.is_none()).is_some()
+        {
+            return; // It came back from the driver and enters again: the first insertion counts.
+        }
+        let id = match self.find(event, |r| r.inserted.is_none()).or_else(|| self.find_inside(event)) {
+            Some(id) => id,
+            None => {
+                let queued = self.claim(event);
+                self.create(event, queued, busy, |_, _| {})
+            }
+        };
+        self.take_size(id, event);
+        self.change(id, |r| {
+            r.inserted = Some(event.at);
+            r.seq = seq;
+            r.log_from = log_from;
+        });
+    }
+
+    fn issue(&mut self, event: &Event, busy: u64) {
+        let found = self
+            .find(event, |r| r.issued.is_none() && r.inserted.is_some())
+            .or_else(|| self.find(event, |r| r.issued.is_none()))
+            .or_else(|| self.find_inside(event));
+        let id = match found {
+            Some(id) => id,
+            None => {
+                let queued = self.claim(event);
+                self.create(event, queued, busy, |_, _| {})
+            }
+        };
+        self.take_size(id, event);
+        self.change(id, |r| r.issued = Some(event.at));
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.log_at = Some(self.log.len());
+            self.log.push(Some(Sent { seq: request.seq, sectors: event.sectors, class: request.class }));
+        }
+    }
+
+    /// The line knows the size better than we do.
+    fn take_size(&mut self, id: u64, event: &Event) {
+        let end = event.sector.saturating_add(u64::from(event.sectors));
+        let differs = self.requests.get(&id).is_some_and(|r| r.start != event.sector || r.end != end);
+        if event.sectors > 0 && differs {
+            self.resize(id, |r| {
+                r.start = event.sector;
+                r.end = end;
+            });
+        }
+    }
+
+    fn complete(&mut self, event: &Event) -> Step {
+        let sectors = u64::from(event.sectors);
+        let end = event.sector.saturating_add(sectors);
+        if sectors > 0 {
+            // Whatever part of these bios got no request of its own will not get one any more.
+            let done: Vec<_> = self
+                .bios
+                .range((event.sector, 0)..(end, 0))
+                .filter(|(_, bio)| bio.end <= end)
+                .map(|(&key, _)| key)
+                .collect();
+            for key in done {
+                self.bios.remove(&key);
+            }
+        }
+        let found = self.find(event, |r| r.issued.is_some()).or_else(|| self.find(event, |_| true));
+        let Some(id) = found else {
+            // A request that was flushed for completes twice, the second time with no sectors.
+            return if sectors == 0 { Step::Nothing } else { Step::Unmatched };
+        };
+        if sectors > 0 && self.requests.get(&id).is_some_and(|r| end < r.end) {
+            self.resize(id, |r| r.start = end);
+            return Step::Nothing;
+        }
+        self.remove(id).map_or(Step::Nothing, |request| Step::Done(Box::new(request)))
+    }
+}
+
+/// A point in the order of insertions and issues.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    seq: u64,
+    log: usize,
+}
+
+/// Read, write, discard, flush…: the first letter that is not the mark of a flush before the data.
+fn direction(rwbs: &str) -> u8 {
+    rwbs.bytes().find(|&letter| letter != b'F').unwrap_or(b'F')
+}

@@ -1,0 +1,92 @@
+//! Which task slept too long, as far as block events tell.
+//!
+//! A task is surely awake when it submits something and when something it may sleep for completes. Between two such
+//! moments with a request of its own in flight it may have slept without a break, and that is what the kernel's
+//! hung-task watchdog measures: a task whose fsync waits page by page for a minute is not hung. Sleeps on locks and
+//! buffers that other tasks hold leave no block event, so the kernel may report more tasks than found here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Hung;
+use super::request::{Mark, Request, Tracker};
+
+/// When a task was last awake for sure.
+#[derive(Clone, Copy, Debug)]
+struct Awake {
+    at: u64,
+    mark: Mark,
+}
+
+/// All tasks that submitted anything.
+#[derive(Debug)]
+pub(crate) struct Sleepers {
+    limit: u64,
+    tasks: HashMap<Arc<str>, Awake>,
+    hung: Vec<Hung>,
+}
+
+impl Sleepers {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, tasks: HashMap::new(), hung: Vec::new() }
+    }
+
+    /// How many tasks submitted anything.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.tasks.len() as u64
+    }
+
+    /// `task` submits something.
+    pub(crate) fn submits(&mut self, task: &Arc<str>, at: u64, tracker: &Tracker) {
+        let awake = Awake { at, mark: tracker.mark() };
+        match self.tasks.get_mut(task) {
+            Some(was) => *was = awake,
+            None => {
+                self.tasks.insert(task.clone(), awake);
+            }
+        }
+    }
+
+    /// `task` gets a tag for a bio it has queued; it did nothing but wait for it.
+    pub(crate) fn gets_tag(&mut self, task: &Arc<str>, at: u64, tracker: &Tracker) {
+        if let Some(was) = self.tasks.get(task) {
+            let slept = at.saturating_sub(was.at);
+            if slept >= self.limit {
+                let ahead = tracker.sent_since(was.mark);
+                let task = task.to_string();
+                self.hung.push(Hung { task, slept, waits_for: "a free tag".into(), ahead, until: at });
+            }
+        }
+        self.submits(task, at, tracker);
+    }
+
+    /// `request` is done, or the trace ends (`unfinished`) and it is not.
+    pub(crate) fn ends(&mut self, request: &Request, at: u64, unfinished: bool, tracker: &Tracker) {
+        if !request.class.is_awaited() {
+            return;
+        }
+        let Some(was) = self.tasks.get_mut(&request.task) else { return };
+        let slept = at.saturating_sub(was.at);
+        *was = Awake { at, mark: tracker.mark() };
+        if slept >= self.limit {
+            let still = if unfinished { ", not done when the trace ends" } else { "" };
+            self.hung.push(Hung {
+                task: request.task.to_string(),
+                slept,
+                waits_for: format!(
+                    "{} at sector {} ({}, {} sectors{still})",
+                    request.class.noun(),
+                    request.sector,
+                    request.rwbs,
+                    request.sectors
+                ),
+                ahead: tracker.ahead(request),
+                until: at,
+            });
+        }
+    }
+
+    pub(crate) fn into_hung(self) -> Vec<Hung> {
+        self.hung
+    }
+}
