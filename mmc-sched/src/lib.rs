@@ -2,6 +2,9 @@
 //!
 //! It is not a queue of buffers and knows nothing of cards, buses or operating systems: a request is a range
 //! of sectors with a stream and a priority, and time is an argument.
+//!
+//! A block layer calls [`Scheduler`]. An algorithm is a [`Policy`]; [`Queue`] joins a policy with storage for
+//! requests. [`AnyPolicy`] is chosen by name at run time.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -15,10 +18,32 @@
     )
 )]
 
+mod any;
+mod fifo;
+mod merge;
+#[cfg(feature = "mq-deadline")]
+pub mod mq_deadline;
+mod none;
+mod policy;
+mod pool;
+mod queue;
 mod request;
 mod scheduler;
+mod tree;
+#[cfg(any(feature = "mq-deadline", feature = "bfq"))]
+mod tunable;
 
+pub use any::{AnyPolicy, NoPolicy};
+pub use fifo::Fifo;
+pub use merge::{Joined, Limits, Merges};
+#[cfg(feature = "mq-deadline")]
+pub use mq_deadline::MqDeadline;
+pub use none::NoSched;
+pub use policy::{Done, MergeScope, Pick, Policy};
+pub use pool::{Pool, Slot};
+pub use queue::Queue;
 pub use request::{Class, Flags, Kind, Op, Priority, Request, RequestId, StreamId};
 pub use scheduler::{
     Completed, Dispatch, Inserted, Outcome, Rejected, Run, Scheduler, TunableInfo, TuneError,
 };
+pub use tree::Tree;

@@ -1,0 +1,128 @@
+//! One type for all policies that are built in, chosen by name.
+//!
+//! It is not needed where the policy is known: `Queue<S, MqDeadline>` is smaller.
+
+use crate::none::NoSched;
+use crate::policy::{Done, MergeScope, Pick, Policy};
+use crate::pool::Pool;
+use crate::request::{Kind, Request};
+use crate::scheduler::{Rejected, TunableInfo, TuneError};
+use mmc_time::Instant;
+
+/// Any of the policies.
+#[derive(Debug)]
+#[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "no allocator: the largest policy sets the size")]
+pub enum AnyPolicy {
+    /// `none`.
+    None(NoSched),
+    /// `mq-deadline`.
+    #[cfg(feature = "mq-deadline")]
+    MqDeadline(crate::MqDeadline),
+}
+
+/// Why a name gave no policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoPolicy {
+    /// No policy has this name.
+    #[error("no such scheduler; there are none, mq-deadline and bfq")]
+    Unknown,
+    /// The policy exists, but this build is without it.
+    #[error("this build has no {0}: enable the feature `{0}` of mmc-sched")]
+    NotBuilt(&'static str),
+}
+
+impl AnyPolicy {
+    /// The policy of this name with default tunables; the rules of a certain kernel are named behind a slash,
+    /// `mq-deadline/5.10`.
+    ///
+    /// # Errors
+    /// [`NoPolicy`].
+    pub fn by_name(name: &str) -> Result<Self, NoPolicy> {
+        match name {
+            "none" => Ok(Self::None(NoSched::new())),
+            #[cfg(feature = "mq-deadline")]
+            "mq-deadline" | "mq-deadline/7.3" => Ok(Self::MqDeadline(crate::MqDeadline::new())),
+            #[cfg(feature = "mq-deadline")]
+            "mq-deadline/5.10" => {
+                Ok(Self::MqDeadline(crate::MqDeadline::with_rules(crate::mq_deadline::Rules::V5_10)))
+            }
+            #[cfg(not(feature = "mq-deadline"))]
+            "mq-deadline" | "mq-deadline/7.3" | "mq-deadline/5.10" => Err(NoPolicy::NotBuilt("mq-deadline")),
+            #[cfg(not(feature = "bfq"))]
+            "bfq" => Err(NoPolicy::NotBuilt("bfq")),
+            _ => Err(NoPolicy::Unknown),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $p:ident => $call:expr) => {
+        match $self {
+            Self::None($p) => $call,
+            #[cfg(feature = "mq-deadline")]
+            Self::MqDeadline($p) => $call,
+        }
+    };
+}
+
+impl Policy for AnyPolicy {
+    fn name(&self) -> &'static str {
+        each!(self, p => p.name())
+    }
+    fn reset(&mut self, pool: &mut Pool<'_>, now: Instant) {
+        each!(self, p => p.reset(pool, now));
+    }
+    fn accept(&mut self, request: &Request) -> Result<(), Rejected> {
+        each!(self, p => p.accept(request))
+    }
+    fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, now: Instant) {
+        each!(self, p => p.insert(pool, slot, now));
+    }
+    fn insert_head(&mut self, pool: &mut Pool<'_>, slot: u16, fresh: bool, now: Instant) {
+        each!(self, p => p.insert_head(pool, slot, fresh, now));
+    }
+    fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        each!(self, p => p.remove(pool, slot));
+    }
+    fn merge_scope(&self) -> MergeScope {
+        each!(self, p => p.merge_scope())
+    }
+    fn may_merge(&self, pool: &Pool<'_>, into: u16, request: &Request) -> bool {
+        each!(self, p => p.may_merge(pool, into, request))
+    }
+    fn front_of(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
+        each!(self, p => p.front_of(pool, request))
+    }
+    fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
+        each!(self, p => p.run_before(pool, slot))
+    }
+    fn run_behind(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
+        each!(self, p => p.run_behind(pool, slot))
+    }
+    fn grown(&mut self, pool: &mut Pool<'_>, slot: u16, front: bool) {
+        each!(self, p => p.grown(pool, slot, front));
+    }
+    fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool) {
+        each!(self, p => p.absorbed(pool, into, from, queued));
+    }
+    fn pick(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
+        each!(self, p => p.pick(pool, now))
+    }
+    fn completed(&mut self, pool: &mut Pool<'_>, slot: u16, done: Done, now: Instant) {
+        each!(self, p => p.completed(pool, slot, done, now));
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        each!(self, p => p.wake_at())
+    }
+    fn admits(&self, kind: Kind, tags: usize) -> usize {
+        each!(self, p => p.admits(kind, tags))
+    }
+    fn tunable(&self, i: usize) -> Option<TunableInfo> {
+        each!(self, p => p.tunable(i))
+    }
+    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
+        each!(self, p => p.tune(name, text))
+    }
+}

@@ -1,0 +1,390 @@
+//! Merging: which queued run a new request joins, and the bookkeeping of runs.
+//!
+//! The rules are those of Linux' elevators (requests stay apart unless they touch, do the same, have the same
+//! priority and keep the limits); a policy can only forbid more. The search is an index by end sector: a hash
+//! table whose buckets and chains live in the slots, as many buckets as slots, equal ends stacked newest first, so
+//! that a hot sector costs nothing. A look-up takes constant time on average; only ends chosen against the hash
+//! (distinct ones that fall into one bucket) could make it as long as the queue.
+
+use crate::fifo::Fifo;
+use crate::policy::{MergeScope, Policy};
+use crate::pool::{Bits, NIL, Pool, State, mergeable};
+use crate::request::{Op, Request};
+
+/// How much may merge, as Linux' queue attribute `nomerges` counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Merges {
+    /// All (0).
+    #[default]
+    All,
+    /// Only with the run merged last (1).
+    LastOnly,
+    /// None (2).
+    None,
+}
+
+/// How large a run may become by merging. A single request may be larger; it does not merge then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sectors of a run.
+    pub max_sectors: u32,
+    /// Requests in a run of reads or writes.
+    pub max_segments: u16,
+    /// Requests in a run of discards. Above 1, discards join whether they touch or not; with 1 (most cards)
+    /// they merge like writes, without a limit on their number.
+    pub max_discard_segments: u16,
+    /// How much is tried.
+    pub merges: Merges,
+}
+
+impl Default for Limits {
+    /// 512 KiB, 128 segments, discards as writes: what most SD hosts have.
+    fn default() -> Self {
+        Self { max_sectors: 1024, max_segments: 128, max_discard_segments: 1, merges: Merges::All }
+    }
+}
+
+/// How the newest merged request joined its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// Appended, by [`Scheduler::merge`](crate::Scheduler::merge).
+    Back,
+    /// Put in front, by `merge`.
+    Front,
+    /// As a whole request, by `insert`.
+    Request,
+}
+
+/// What `Queue` keeps for merging; the rest is in the slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Merger {
+    pub(crate) limits: Limits,
+    pub(crate) last_merge: u16,
+    pub(crate) joined: Option<Joined>,
+}
+
+impl Merger {
+    pub(crate) const fn new(limits: Limits) -> Self {
+        Self { limits, last_merge: NIL, joined: None }
+    }
+
+    /// Tries to put the new request of `slot` into a queued run: the run it is in then, and how many queued runs
+    /// were absorbed.
+    pub(crate) fn bio<P: Policy + ?Sized>(
+        &mut self,
+        pool: &mut Pool<'_>,
+        policy: &mut P,
+        slot: u16,
+    ) -> Option<(u16, u16)> {
+        let r = *pool.request(slot);
+        let (into, how) = match policy.merge_scope() {
+            MergeScope::Index => self.candidate(pool, policy, &r)?,
+            MergeScope::Newest { list, count } => self.newest(pool, policy, &r, list, count)?,
+        };
+        if !self.fits(pool, into, &r) {
+            pool.edit(into, |s| s.bits |= Bits::NOMERGE);
+            if self.last_merge == into {
+                self.last_merge = NIL;
+            }
+            return None;
+        }
+        self.joined = Some(how);
+        pool.edit(slot, |s| s.state = State::Merged);
+        self.last_merge = into;
+        // The grown run may now touch its neighbour.
+        if how == Joined::Front {
+            prepend(pool, into, slot);
+            if let Some(p) = policy.run_before(pool, into) {
+                if self.attempt(pool, policy, p, into, true) {
+                    return Some((p, 1));
+                }
+            }
+            policy.grown(pool, into, true);
+        } else {
+            self.unhash(pool, into);
+            append(pool, into, slot);
+            self.hash(pool, into);
+            policy.grown(pool, into, false);
+            if let Some(n) = policy.run_behind(pool, into) {
+                if self.attempt(pool, policy, into, n, true) {
+                    return Some((into, 1));
+                }
+            }
+        }
+        Some((into, 0))
+    }
+
+    /// Tries to put the new request of `slot` as a whole into queued ones: the run it is in then, and how many
+    /// queued runs were absorbed on the way.
+    pub(crate) fn request<P: Policy + ?Sized>(
+        &mut self,
+        pool: &mut Pool<'_>,
+        policy: &mut P,
+        slot: u16,
+    ) -> Option<(u16, u16)> {
+        if !matches!(policy.merge_scope(), MergeScope::Index)
+            || self.limits.merges == Merges::None
+            || !pool.at(slot).mergeable()
+        {
+            return None;
+        }
+        self.joined = Some(Joined::Request);
+        let last = self.last_merge;
+        if last != NIL && self.attempt(pool, policy, last, slot, false) {
+            return Some((last, 0));
+        }
+        if self.limits.merges == Merges::LastOnly {
+            return None;
+        }
+        let (mut new, mut absorbed) = (slot, 0u16);
+        while let Some(t) = find_end(pool, pool.at(new).lba) {
+            if t == new || !self.attempt(pool, policy, t, new, new != slot) {
+                break;
+            }
+            if new != slot {
+                absorbed = absorbed.saturating_add(1);
+            }
+            new = t;
+        }
+        (new != slot).then_some((new, absorbed))
+    }
+
+    /// The queued run is a request on its own from now on.
+    pub(crate) fn queued<P: Policy + ?Sized>(&mut self, pool: &mut Pool<'_>, policy: &P, slot: u16) {
+        if pool.at(slot).mergeable() && matches!(policy.merge_scope(), MergeScope::Index) {
+            self.hash(pool, slot);
+            if self.last_merge == NIL {
+                self.last_merge = slot;
+            }
+        }
+    }
+
+    /// The run is not queued any more.
+    pub(crate) fn forget(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        self.unhash(pool, slot);
+        if self.last_merge == slot {
+            self.last_merge = NIL;
+        }
+    }
+
+    fn candidate<P: Policy + ?Sized>(
+        &self,
+        pool: &Pool<'_>,
+        policy: &P,
+        r: &Request,
+    ) -> Option<(u16, Joined)> {
+        let last = self.last_merge;
+        if last != NIL && compatible(pool, policy, last, r) {
+            if let Some(how) = self.touch(pool, last, r) {
+                return Some((last, how));
+            }
+        }
+        if self.limits.merges == Merges::LastOnly {
+            return None;
+        }
+        if let Some(t) = find_end(pool, r.lba).filter(|&t| compatible(pool, policy, t, r)) {
+            return Some((t, Joined::Back));
+        }
+        let f = policy.front_of(pool, r)?;
+        (pool.at(f).lba == r.end() && compatible(pool, policy, f, r)).then_some((f, Joined::Front))
+    }
+
+    fn newest<P: Policy + ?Sized>(
+        &self,
+        pool: &Pool<'_>,
+        policy: &P,
+        r: &Request,
+        list: Fifo,
+        count: u8,
+    ) -> Option<(u16, Joined)> {
+        let mut at = list.back();
+        for _ in 0..count {
+            let slot = at?;
+            if compatible(pool, policy, slot, r) {
+                if let Some(how) = self.touch(pool, slot, r) {
+                    return Some((slot, how));
+                }
+            }
+            at = Fifo::before(pool, slot);
+        }
+        None
+    }
+
+    /// Whether and where `r` touches the run.
+    fn touch(&self, pool: &Pool<'_>, slot: u16, r: &Request) -> Option<Joined> {
+        let s = pool.at(slot);
+        if s.end() == r.lba || self.any_discard(r.op) {
+            Some(Joined::Back)
+        } else if r.end() == s.lba {
+            Some(Joined::Front)
+        } else {
+            None
+        }
+    }
+
+    fn any_discard(&self, op: Op) -> bool {
+        op == Op::Discard && self.limits.max_discard_segments > 1
+    }
+
+    fn max_members(&self, op: Op) -> u16 {
+        match op {
+            Op::Discard if self.limits.max_discard_segments > 1 => self.limits.max_discard_segments,
+            Op::Discard => u16::MAX,
+            _ => self.limits.max_segments,
+        }
+    }
+
+    fn fits(&self, pool: &Pool<'_>, into: u16, r: &Request) -> bool {
+        let s = pool.at(into);
+        s.blocks.checked_add(r.blocks).is_some_and(|n| n <= self.limits.max_sectors)
+            && s.members < self.max_members(r.op)
+    }
+
+    /// Appends run `b` to the queued run `a` if the rules allow it.
+    fn attempt<P: Policy + ?Sized>(
+        &mut self,
+        pool: &mut Pool<'_>,
+        policy: &mut P,
+        a: u16,
+        b: u16,
+        queued: bool,
+    ) -> bool {
+        let (x, y) = (pool.at(a), pool.at(b));
+        let fits = a != b
+            && x.mergeable()
+            && y.mergeable()
+            && x.request.op == y.request.op
+            && x.request.priority == y.request.priority
+            && (x.end() == y.lba || self.any_discard(x.request.op))
+            && x.blocks.checked_add(y.blocks).is_some_and(|n| n <= self.limits.max_sectors)
+            && x.members.checked_add(y.members).is_some_and(|n| n <= self.max_members(x.request.op));
+        if !fits || !policy.may_merge(pool, a, &pool.at(b).request) {
+            return false;
+        }
+        policy.absorbed(pool, a, b, queued);
+        self.forget(pool, b);
+        self.unhash(pool, a);
+        append(pool, a, b);
+        self.hash(pool, a);
+        pool.edit(b, |s| s.state = State::Merged);
+        self.last_merge = a;
+        true
+    }
+
+    fn hash(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let end = pool.at(slot).end();
+        let bucket = bucket_of(pool, end);
+        let same = find_end(pool, end).unwrap_or(NIL);
+        pool.edit(slot, |s| {
+            s.bits |= Bits::HASHED;
+            s.newer = NIL;
+            s.older = same;
+        });
+        if same == NIL {
+            let next = pool.at(bucket).bucket;
+            pool.edit(slot, |s| (s.chain_prev, s.chain_next) = (NIL, next));
+            pool.edit(next, |s| s.chain_prev = slot);
+            pool.edit(bucket, |s| s.bucket = slot);
+        } else {
+            pool.edit(same, |s| s.newer = slot);
+            take_place(pool, bucket, same, slot);
+        }
+    }
+
+    fn unhash(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let s = pool.at(slot);
+        if !s.bits.contains(Bits::HASHED) {
+            return;
+        }
+        let (newer, older, prev, next, end) = (s.newer, s.older, s.chain_prev, s.chain_next, s.end());
+        pool.edit(slot, |s| s.bits.remove(Bits::HASHED));
+        if newer != NIL {
+            pool.edit(newer, |s| s.older = older);
+            pool.edit(older, |s| s.newer = newer);
+        } else if older != NIL {
+            let bucket = bucket_of(pool, end);
+            pool.edit(older, |s| s.newer = NIL);
+            take_place(pool, bucket, slot, older);
+        } else {
+            if prev == NIL {
+                let bucket = bucket_of(pool, end);
+                pool.edit(bucket, |s| s.bucket = next);
+            } else {
+                pool.edit(prev, |s| s.chain_next = next);
+            }
+            pool.edit(next, |s| s.chain_prev = prev);
+        }
+    }
+}
+
+fn compatible<P: Policy + ?Sized>(pool: &Pool<'_>, policy: &P, slot: u16, r: &Request) -> bool {
+    let s = pool.at(slot);
+    mergeable(r)
+        && s.mergeable()
+        && s.request.op == r.op
+        && s.request.priority == r.priority
+        && policy.may_merge(pool, slot, r)
+}
+
+/// Puts `new` where `old` is in the chain of `bucket`.
+fn take_place(pool: &mut Pool<'_>, bucket: u16, old: u16, new: u16) {
+    let (prev, next) = (pool.at(old).chain_prev, pool.at(old).chain_next);
+    pool.edit(new, |s| (s.chain_prev, s.chain_next) = (prev, next));
+    if prev == NIL {
+        pool.edit(bucket, |s| s.bucket = new);
+    } else {
+        pool.edit(prev, |s| s.chain_next = new);
+    }
+    pool.edit(next, |s| s.chain_prev = new);
+}
+
+/// Fibonacci hashing, scaled to the number of slots.
+fn bucket_of(pool: &Pool<'_>, end: u64) -> u16 {
+    let mixed = end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let scaled = mixed.wrapping_mul(u64::from(pool.capacity())) >> 32;
+    u16::try_from(scaled).unwrap_or(0)
+}
+
+/// The run with this end that came into the index last.
+fn find_end(pool: &Pool<'_>, end: u64) -> Option<u16> {
+    let mut at = pool.at(bucket_of(pool, end)).bucket;
+    while at != NIL {
+        let s = pool.at(at);
+        if s.end() == end {
+            return Some(at);
+        }
+        at = s.chain_next;
+    }
+    None
+}
+
+/// Appends the run of `b` to the run of `a`.
+fn append(pool: &mut Pool<'_>, a: u16, b: u16) {
+    let y = pool.at(b);
+    let (first, last, blocks, members, flags) = (y.first, y.last, y.blocks, y.members, y.flags);
+    let end = pool.at(a).last;
+    pool.edit(end, |s| s.next_member = first);
+    pool.edit(first, |s| s.prev_member = end);
+    pool.edit(a, |s| {
+        s.last = last;
+        s.blocks = s.blocks.saturating_add(blocks);
+        s.members = s.members.saturating_add(members);
+        s.flags |= flags;
+    });
+}
+
+/// Puts the single new request of `slot` in front of the run of `a`.
+fn prepend(pool: &mut Pool<'_>, a: u16, slot: u16) {
+    let n = pool.at(slot);
+    let (lba, blocks, flags) = (n.lba, n.blocks, n.flags);
+    let first = pool.at(a).first;
+    pool.edit(slot, |s| s.next_member = first);
+    pool.edit(first, |s| s.prev_member = slot);
+    pool.edit(a, |s| {
+        s.first = slot;
+        s.lba = lba;
+        s.blocks = s.blocks.saturating_add(blocks);
+        s.members = s.members.saturating_add(1);
+        s.flags |= flags;
+    });
+}

@@ -1,0 +1,239 @@
+//! The pool of requests: slots named by number, and what a policy may know and keep of each.
+//!
+//! It does not order anything: [`Tree`](crate::Tree) and [`Fifo`](crate::Fifo) keep their links in the slots, so
+//! that a policy needs no memory of its own per request.
+
+use crate::request::{Flags, Op, Request, RequestId};
+use mmc_time::Instant;
+
+/// "No slot" in links. A pool therefore has at most 65,535 slots.
+pub(crate) const NIL: u16 = u16::MAX;
+
+/// What a slot is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    /// Stands for a run in the policy (a request that was not merged stands for itself).
+    Queued,
+    /// Belongs to a run another slot stands for.
+    Merged,
+    /// At the device.
+    InFlight,
+}
+
+bitflags::bitflags! {
+    /// Bits of a slot that only `Queue` touches.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Bits: u8 {
+        /// Was given out once; never cleared, so that a requeued request does not merge.
+        const STARTED = 1;
+        /// A merge was refused for its size: never again.
+        const NOMERGE = 1 << 1;
+        /// In the merge index.
+        const HASHED = 1 << 2;
+        /// Inserted at the head.
+        const AT_HEAD = 1 << 3;
+        /// Handed out in parts.
+        const DIVIDED = 1 << 4;
+        /// A part of it failed.
+        const FAILED = 1 << 5;
+    }
+}
+
+/// Room for one request: 120 bytes. Filled and read only by [`Queue`](crate::Queue) and, through [`Pool`], by policies.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub(crate) request: Request,
+    pub(crate) arrival: Instant,
+    /// The policy's own.
+    pub(crate) deadline: Instant,
+    /// Key in the tree it is linked into.
+    pub(crate) key: u64,
+    /// The run this slot stands for: first sector, sectors, members, ends of the chain, flags or-ed.
+    pub(crate) lba: u64,
+    /// Order of insertion.
+    pub(crate) seq: u64,
+    pub(crate) blocks: u32,
+    pub(crate) sent: u32,
+    pub(crate) done: u32,
+    pub(crate) generation: u32,
+    /// The policy's own.
+    pub(crate) tag: u32,
+    pub(crate) members: u16,
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    /// Chain of the members of one run, in sector order.
+    pub(crate) next_member: u16,
+    pub(crate) prev_member: u16,
+    /// Tree links.
+    pub(crate) left: u16,
+    pub(crate) right: u16,
+    pub(crate) up: u16,
+    /// List links; the free list uses `next`.
+    pub(crate) prev: u16,
+    pub(crate) next: u16,
+    /// Merge index: chain of one bucket, stack of equal ends, and the bucket that is kept in this slot.
+    pub(crate) chain_prev: u16,
+    pub(crate) chain_next: u16,
+    pub(crate) newer: u16,
+    pub(crate) older: u16,
+    pub(crate) bucket: u16,
+    pub(crate) epoch: u16,
+    pub(crate) height: u8,
+    pub(crate) state: State,
+    pub(crate) bits: Bits,
+    pub(crate) flags: Flags,
+}
+
+impl Slot {
+    /// A free slot; for `[Slot::FREE; N]`.
+    pub const FREE: Self = Self {
+        request: Request::new(Op::Read, 0, 0, crate::StreamId(0)),
+        arrival: Instant::ZERO,
+        deadline: Instant::ZERO,
+        key: 0,
+        lba: 0,
+        seq: 0,
+        blocks: 0,
+        sent: 0,
+        done: 0,
+        generation: 0,
+        tag: 0,
+        members: 0,
+        first: NIL,
+        last: NIL,
+        next_member: NIL,
+        prev_member: NIL,
+        left: NIL,
+        right: NIL,
+        up: NIL,
+        prev: NIL,
+        next: NIL,
+        chain_prev: NIL,
+        chain_next: NIL,
+        newer: NIL,
+        older: NIL,
+        bucket: NIL,
+        epoch: 0,
+        height: 0,
+        state: State::Free,
+        bits: Bits::empty(),
+        flags: Flags::empty(),
+    };
+
+    /// First sector behind the run.
+    pub(crate) fn end(&self) -> u64 {
+        self.lba.saturating_add(u64::from(self.blocks))
+    }
+    /// Whether a queued run may still grow or be absorbed.
+    pub(crate) fn mergeable(&self) -> bool {
+        mergeable(&self.request)
+            && !self.flags.intersects(Flags::NOMERGE | Flags::FUA | Flags::PREFLUSH)
+            && !self.bits.intersects(Bits::STARTED | Bits::NOMERGE | Bits::DIVIDED)
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::FREE
+    }
+}
+
+/// Whether a request may merge at all, whatever the neighbours.
+pub(crate) fn mergeable(r: &Request) -> bool {
+    matches!(r.op, Op::Read | Op::Write | Op::Discard)
+        && !r.flags.intersects(Flags::NOMERGE | Flags::FUA | Flags::PREFLUSH)
+}
+
+/// What is answered for a slot number outside the pool.
+static VOID: Slot = Slot::FREE;
+
+/// The slots, lent to a policy for one call. A slot number that is not in the pool reads as an empty slot, and
+/// setting something there does nothing.
+#[derive(Debug)]
+pub struct Pool<'a> {
+    slots: &'a mut [Slot],
+}
+
+impl<'a> Pool<'a> {
+    pub(crate) fn new(slots: &'a mut [Slot]) -> Self {
+        let usable = slots.len().min(usize::from(NIL));
+        Self { slots: slots.split_at_mut_checked(usable).map_or(&mut [], |(s, _)| s) }
+    }
+    pub(crate) fn at(&self, slot: u16) -> &Slot {
+        self.slots.get(usize::from(slot)).unwrap_or(&VOID)
+    }
+    pub(crate) fn edit(&mut self, slot: u16, f: impl FnOnce(&mut Slot)) {
+        if let Some(s) = self.slots.get_mut(usize::from(slot)) {
+            f(s);
+        }
+    }
+    pub(crate) fn id(&self, slot: u16) -> RequestId {
+        RequestId { slot, generation: self.at(slot).generation }
+    }
+    /// Slots in the pool.
+    #[must_use]
+    pub fn capacity(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap_or(NIL)
+    }
+    /// The request as it was inserted: stream, operation and priority of the run the slot stands for.
+    #[must_use]
+    pub fn request(&self, slot: u16) -> &Request {
+        &self.at(slot).request
+    }
+    /// First sector of the run that is still to be given out.
+    #[must_use]
+    pub fn lba(&self, slot: u16) -> u64 {
+        let s = self.at(slot);
+        s.lba.saturating_add(u64::from(s.sent))
+    }
+    /// Sectors of the run that are still to be given out.
+    #[must_use]
+    pub fn blocks(&self, slot: u16) -> u32 {
+        let s = self.at(slot);
+        s.blocks.saturating_sub(s.sent)
+    }
+    /// First sector behind the run.
+    #[must_use]
+    pub fn end(&self, slot: u16) -> u64 {
+        self.at(slot).end()
+    }
+    /// Requests in the run.
+    #[must_use]
+    pub fn members(&self, slot: u16) -> u16 {
+        self.at(slot).members
+    }
+    /// Flags of all requests in the run, or-ed.
+    #[must_use]
+    pub fn flags(&self, slot: u16) -> Flags {
+        self.at(slot).flags
+    }
+    /// When the request was inserted.
+    #[must_use]
+    pub fn arrival(&self, slot: u16) -> Instant {
+        self.at(slot).arrival
+    }
+    /// Whether it was given out before (and requeued).
+    #[must_use]
+    pub fn started(&self, slot: u16) -> bool {
+        self.at(slot).bits.contains(Bits::STARTED)
+    }
+    /// An instant the policy keeps here.
+    #[must_use]
+    pub fn deadline(&self, slot: u16) -> Instant {
+        self.at(slot).deadline
+    }
+    /// Keeps an instant.
+    pub fn set_deadline(&mut self, slot: u16, deadline: Instant) {
+        self.edit(slot, |s| s.deadline = deadline);
+    }
+    /// A number the policy keeps here; 0 after insertion.
+    #[must_use]
+    pub fn tag(&self, slot: u16) -> u32 {
+        self.at(slot).tag
+    }
+    /// Keeps a number.
+    pub fn set_tag(&mut self, slot: u16, tag: u32) {
+        self.edit(slot, |s| s.tag = tag);
+    }
+}
