@@ -18,6 +18,8 @@
 
 pub mod bus;
 pub mod command;
+pub mod crc;
 pub mod host;
 pub mod machine;
+pub mod register;
 pub mod status;

@@ -3,9 +3,13 @@
 //! a table in a test.
 
 mod conductor;
+mod identify;
 mod transfer;
 
 pub use conductor::{Conductor, Turn};
+pub use identify::{
+    Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, SD_READ_LIMIT, SD_WRITE_LIMIT,
+};
 pub use transfer::{
     After, COMMAND_LIMIT, CardTraits, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
 };

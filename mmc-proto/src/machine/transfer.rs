@@ -23,8 +23,8 @@ use mmc_time::{Duration, Instant};
 /// between them are below 1 ms; the rest is for slow hosts.
 pub const COMMAND_LIMIT: Duration = Duration::from_millis(10);
 
-/// Blocks for which one access time is allowed in a data phase (32 KiB).
-const BLOCKS_PER_ACCESS: u32 = 64;
+/// Blocks for which one access time is allowed in a data phase (128 KiB).
+const BLOCKS_PER_ACCESS: u32 = 256;
 /// First pause between two CMD13 that found the card not ready; each further one is twice as long …
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// … up to this.
@@ -53,7 +53,7 @@ pub struct CardTraits {
 
 impl CardTraits {
     /// The limit of the data command alone: [`COMMAND_LIMIT`], the bus time of all blocks, and one
-    /// `read_limit` or `write_limit` for every begun 64 blocks (the standards allow one for *every* block, which
+    /// `read_limit` or `write_limit` for every begun 256 blocks (the standards allow one for *every* block, which
     /// for 1 MiB would be minutes).
     #[must_use]
     pub fn data_limit(&self, dir: Dir, blocks: u32) -> Duration {
