@@ -82,10 +82,9 @@ impl Merger {
             MergeScope::Newest { list, count } => self.newest(pool, policy, &r, list, count)?,
         };
         if !self.fits(pool, into, &r) {
+            // For good; and it hides no other run of the same end from now on.
+            self.forget(pool, into);
             pool.edit(into, |s| s.bits |= Bits::NOMERGE);
-            if self.last_merge == into {
-                self.last_merge = NIL;
-            }
             return None;
         }
         self.joined = Some(how);
