@@ -1,0 +1,634 @@
+//! The engine: one command, one data phase, one change of bus or supply at a time, as states.
+//!
+//! ```text
+//!  Off ─ PowerUp ─ Ramp ─► Idle ─► Command ─► Closing (data: DMA and descriptors) ─► Idle
+//!                           │         └─────► Busy (R1b) ──────────────────────────► Idle
+//!                           ├─► Clock ─► Idle                  any error ─► Failed ─ Recover ─► Idle
+//!                           └─► PowerDown ─► Off                                └► Broken (a reset that sticks)
+//! ```
+//! A request is done when its command event, and with data also the data end *and* the DMA's end, have come
+//! (`spec/dw-mshc.md` §7); an error ends it at once, and whatever the controller still does is ended by the reset that
+//! follows. So no variant's missing "data over" after an error can hang it.
+
+use crate::clock::{ClockChange, Divider, taken, update};
+use crate::command::{first_error, response, word};
+use crate::idmac::{Idmac, Ring, fifoth};
+use crate::irq::{IrqHalf, Mailbox, acknowledge};
+use crate::platform::{CardDetect, Platform};
+use crate::reg::{
+    BLKSIZ, BYTCNT, CDETECT, CLKENA, CMD, CMDARG, CTYPE, Cmd, Ctrl, DmaEvents, Events, FIFOTH, HCON,
+    HCON_ADDRESS_64, HCON_AREA_OPTIMIZED, IDSTS, INTMASK, PLDMND, PWREN, RINTSTS, STATUS, Status, TCBCNT,
+};
+use crate::reset::Reset;
+use crate::timeout::{command_limit, data_limit};
+use crate::wait::look_again;
+use core::fmt;
+use core::marker::PhantomData;
+use mmc_hal::{Dir, Dma, Mmio, Payload};
+use mmc_proto::bus::{BusConfig, Power, Signal, Timing, Width};
+use mmc_proto::command::Command;
+use mmc_proto::host::{Capabilities, Cause, Engine, Lease, Phase, Reply, Supervised, Why};
+use mmc_time::{Duration, Instant};
+
+/// How long the controller may take to stop after an error or a limit: [`reset::RESET_LIMIT`](crate::reset::RESET_LIMIT)
+/// and a margin. An operation ends at its caller's limit plus this at the latest.
+pub const GRACE: Duration = Duration::from_millis(250);
+
+/// From the end of the data to the end of the DMA, and to the descriptor's way back to memory.
+const CLOSE_LIMIT: Duration = Duration::from_millis(100);
+
+/// How long the supply-off sequence may wait for the clock to stop.
+const POWER_DOWN_LIMIT: Duration = Duration::from_millis(100);
+
+/// The longest pause between two looks of the software timer at a command that is held back by a busy card.
+const LONGEST_WATCH: Duration = Duration::from_secs(1);
+
+/// INTMASK while a command without data runs, and in between.
+const WITHOUT_DATA: Events = Events::HANDLED;
+/// INTMASK while data are expected: the end of the data says the command is done, too.
+const WITH_DATA: Events = Events::HANDLED.difference(Events::CDONE);
+
+/// One operation with a command.
+#[derive(Clone, Copy, Debug)]
+struct Op {
+    cmd: Command,
+    bytes: u64,
+    since: Instant,
+}
+
+/// The software timer of a command: catches a controller that says nothing at all.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    next: Instant,
+    step: Duration,
+    /// START was found clear: the command is no longer held back.
+    accepted: bool,
+    /// TCBCNT at the last look of a read.
+    moved: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Off,
+    Idle,
+    Command(Op, Watch),
+    Closing(Op, Instant),
+    Busy(Op, Instant),
+    /// To this clock; no change at all where it is that already.
+    Clock(Option<ClockChange>, Option<Divider>),
+    PowerUp(Reset, Instant),
+    Ramp(Instant),
+    PowerDown(Instant),
+    /// An operation ended with an error and the controller may still be at it.
+    Failed,
+    Recover(Reset),
+    /// A reset or the update after it did not end; whether memory is quiet.
+    Broken(bool),
+}
+
+/// Registers as they were last written, so that what does not change is not written again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shadow {
+    ctype: Option<u32>,
+    blksiz: Option<u32>,
+    bytcnt: Option<u32>,
+    fifoth: Option<u32>,
+    intmask: Option<u32>,
+}
+
+/// Where events come from.
+enum Post {
+    /// Polled: this half acknowledges them itself.
+    Own(Mailbox),
+    /// The interrupt half does.
+    Shared(&'static Mailbox),
+}
+
+/// One DesignWare controller with one slot. `M` its registers, `R` the window on its descriptors, `D` the DMA mapper,
+/// `P` what data move in and out of.
+///
+/// It is reached through [`Supervised`]: the constructors give no bare engine, so that nobody can lie about when
+/// the device has stopped.
+pub struct DwEngine<M, R, D, P> {
+    regs: M,
+    idmac: Idmac<R>,
+    dma: D,
+    platform: Platform,
+    post: Post,
+    state: State,
+    seen: Events,
+    seen_dma: DmaEvents,
+    shadow: Shadow,
+    /// `None`: the card clock is stopped, or nobody knows.
+    clock: Option<Divider>,
+    /// The clock may be running.
+    running: bool,
+    /// A data phase without a count has been started and not been stopped.
+    open: bool,
+    /// TCBCNT tells the progress of a transfer on this build.
+    counts: bool,
+    payload: PhantomData<fn(P)>,
+}
+
+impl<M, R, D, P> fmt::Debug for DwEngine<M, R, D, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DwEngine")
+            .field("platform", &self.platform.name)
+            .field("state", &self.state)
+            .field("clock", &self.clock)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
+    /// A host that is polled: the interrupt line stays low, `poll` acknowledges events itself, by the code of the
+    /// interrupt half. No register is touched before `Power::On`.
+    pub fn new(regs: M, ring: Ring<R>, dma: D, platform: Platform) -> Supervised<Self> {
+        Supervised::new(Self::build(regs, ring, dma, platform, Post::Own(Mailbox::new())), GRACE)
+    }
+
+    /// A host driven by interrupts, and its interrupt half. `irq_regs` is a second window on the same registers;
+    /// the mailbox belongs to these two alone. Call `poll` after each [`Irq::Wake`](mmc_proto::host::Irq::Wake).
+    pub fn split(
+        regs: M,
+        irq_regs: M,
+        mailbox: &'static Mailbox,
+        ring: Ring<R>,
+        dma: D,
+        platform: Platform,
+    ) -> (Supervised<Self>, IrqHalf<M>) {
+        let engine = Self::build(regs, ring, dma, platform, Post::Shared(mailbox));
+        (Supervised::new(engine, GRACE), IrqHalf::new(irq_regs, mailbox))
+    }
+
+    fn build(regs: M, ring: Ring<R>, dma: D, platform: Platform, post: Post) -> Self {
+        Self {
+            regs,
+            idmac: Idmac::new(ring),
+            dma,
+            platform,
+            post,
+            state: State::Off,
+            seen: Events::empty(),
+            seen_dma: DmaEvents::empty(),
+            shadow: Shadow::default(),
+            clock: None,
+            running: true,
+            open: false,
+            counts: true,
+            payload: PhantomData,
+        }
+    }
+
+    /// Whether a card is in the slot, by the controller's own pin; always `true` where the platform has none.
+    pub fn card_present(&self) -> bool {
+        self.platform.card_detect == CardDetect::Unknown || self.regs.read32(CDETECT) & 1 == 0
+    }
+
+    /// The card clock in Hz; 0 is stopped.
+    pub fn card_hz(&self) -> u32 {
+        self.clock.map_or(0, |d| d.hz)
+    }
+
+    fn ctrl(&self) -> Ctrl {
+        let mut ctrl = Ctrl::USE_IDMAC | Ctrl::DMA_ENABLE;
+        ctrl.set(Ctrl::INT_ENABLE, matches!(self.post, Post::Shared(_)));
+        ctrl
+    }
+
+    /// Fetches what has happened.
+    fn collect(&mut self) {
+        let (events, dma) = match &self.post {
+            Post::Own(mailbox) => {
+                acknowledge(&self.regs, mailbox);
+                mailbox.take()
+            }
+            Post::Shared(mailbox) => mailbox.take(),
+        };
+        self.seen |= events;
+        self.seen_dma |= dma;
+    }
+
+    /// Forgets what has happened: before a doorbell, so that a late event of one command does not end the next.
+    fn forget(&mut self) {
+        self.collect();
+        self.seen = Events::empty();
+        self.seen_dma = DmaEvents::empty();
+    }
+
+    fn power_pin(&self, on: bool) {
+        self.regs.write32(PWREN, u32::from(on != self.platform.power_inverted));
+    }
+
+    fn recover(&mut self, now: Instant) {
+        self.shadow = Shadow::default();
+        self.open = false;
+        let ctrl = self.ctrl();
+        self.state = State::Recover(Reset::begin(&self.regs, &self.platform, ctrl, false, now));
+    }
+
+    /// Goes on with a recovery; `true` when the device has stopped and touches no memory any more.
+    fn recovered(&mut self, mut reset: Reset, now: Instant) -> bool {
+        let ctrl = self.ctrl();
+        match reset.advance(&self.regs, &mut self.idmac, &self.platform, ctrl, now) {
+            None => {
+                self.state = State::Recover(reset);
+                false
+            }
+            Some(Ok(())) => {
+                self.forget();
+                self.state = State::Idle;
+                true
+            }
+            Some(Err(_)) => {
+                self.state = State::Broken(reset.memory_quiet());
+                reset.memory_quiet()
+            }
+        }
+    }
+
+    /// Before an operation: the controller is at rest, or is brought to rest now if it can be.
+    fn ready(&mut self, now: Instant) -> Result<(), Cause> {
+        if let State::Broken(_) | State::Failed = self.state {
+            self.recover(now);
+        }
+        if let State::Recover(reset) = self.state {
+            self.recovered(reset, now);
+        }
+        match self.state {
+            State::Idle => Ok(()),
+            State::Off => Err(Cause::Unsupported("the card's supply is off: Power::On first")),
+            State::Recover(_) | State::Broken(_) => Err(Cause::Controller),
+            _ => Err(Cause::Busy),
+        }
+    }
+
+    fn set(regs: &M, shadow: &mut Option<u32>, at: u32, value: u32) {
+        if *shadow != Some(value) {
+            regs.write32(at, value);
+            *shadow = Some(value);
+        }
+    }
+
+    /// The data registers and the descriptors of `cmd`.
+    fn load(&mut self, cmd: &Command, data: Option<&mut Lease<'_, P>>) -> Result<u64, Cause> {
+        let Some(shape) = cmd.data else { return Ok(0) };
+        let Some(lease) = data else { return Err(Cause::Unsupported("a data command without a payload")) };
+        if shape.block_len & 3 != 0 {
+            return Err(Cause::Unsupported("a block length that is not a multiple of 4: DMA moves words"));
+        }
+        let bytes = lease.bytes();
+        let Ok(count) = u32::try_from(bytes) else {
+            return Err(Cause::Unsupported("a data phase of 4 GiB or more"));
+        };
+        self.idmac.load(lease.get(), bytes, shape.dir, &mut self.dma)?;
+        let block = u32::from(shape.block_len);
+        let (regs, shadow) = (&self.regs, &mut self.shadow);
+        Self::set(regs, &mut shadow.fifoth, FIFOTH, fifoth(self.platform.fifo_depth, block >> 2));
+        Self::set(regs, &mut shadow.blksiz, BLKSIZ, block);
+        Self::set(regs, &mut shadow.bytcnt, BYTCNT, count);
+        Ok(bytes)
+    }
+
+    /// The end of an operation by `cause`, or by the card's absence, which explains every other cause.
+    fn fail(&mut self, op: &Op, cause: Cause, phase: Phase) -> (Cause, Phase) {
+        // A command without data that the controller has finished leaves nothing to stop.
+        let over = op.cmd.data.is_none()
+            && self.seen.contains(Events::CDONE)
+            && matches!(cause, Cause::Timeout | Cause::Crc | Cause::Framing);
+        self.state = if over { State::Idle } else { State::Failed };
+        if self.card_present() { (cause, phase) } else { (Cause::NoCard, phase) }
+    }
+
+    fn succeed(&mut self, op: &Op) -> Reply {
+        self.state = State::Idle;
+        Reply { words: response(&self.regs, &op.cmd), bytes: op.bytes }
+    }
+
+    fn command(&mut self, op: Op, watch: Watch, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        self.collect();
+        if let Some((cause, phase)) = first_error(self.seen, self.seen_dma, &op.cmd) {
+            return Some(Err(self.fail(&op, cause, phase)));
+        }
+        if self.seen.contains(Events::CARD_DETECT) {
+            self.seen.remove(Events::CARD_DETECT);
+            if !self.card_present() {
+                let phase = if op.cmd.data.is_some() { Phase::Data } else { Phase::Command };
+                return Some(Err(self.fail(&op, Cause::NoCard, phase)));
+            }
+        }
+        if self.seen.contains(Events::CDONE) {
+            if op.cmd.data.is_none() {
+                return self.busy(op, now);
+            }
+            if self.seen.contains(Events::DTO) {
+                return self.closing(op, now, now);
+            }
+        }
+        if now < watch.next {
+            return None;
+        }
+        match self.watch(&op, watch, now) {
+            Ok(watch) => {
+                self.state = State::Command(op, watch);
+                None
+            }
+            Err((cause, phase)) => Some(Err(self.fail(&op, cause, phase))),
+        }
+    }
+
+    /// The software timer has run out: is there a reason to go on waiting?
+    fn watch(&self, op: &Op, mut w: Watch, now: Instant) -> Result<Watch, (Cause, Phase)> {
+        let step = w.step;
+        w.next = now + step;
+        if self.regs.read32(CMD) & Cmd::START.bits() != 0 {
+            // Held back until the card is no longer busy: the caller's limit counts, looks become rare.
+            w.step = step.saturating_mul(2).min(LONGEST_WATCH);
+            w.accepted = false;
+            return Ok(w);
+        }
+        let pending = Events::from_bits_truncate(self.regs.read32(RINTSTS));
+        if pending.intersects(Events::HANDLED.difference(Events::CDONE)) {
+            return Ok(w); // an interrupt is on its way
+        }
+        if !(self.seen | pending).contains(Events::CDONE) {
+            if w.accepted {
+                return Err((Cause::Timeout, Phase::Command));
+            }
+            w.accepted = true;
+            return Ok(w);
+        }
+        match op.cmd.data {
+            // An interrupt for a command without data is on its way.
+            None => Ok(w),
+            // The card may be busy between blocks for as long as the caller allows.
+            Some(d) if d.dir == Dir::Write || !self.counts => Ok(w),
+            Some(_) => {
+                let moved = self.regs.read32(TCBCNT);
+                if w.moved == Some(moved) {
+                    return Err((Cause::Timeout, Phase::Data));
+                }
+                w.moved = Some(moved);
+                Ok(w)
+            }
+        }
+    }
+
+    /// The data are over on the card's side; are they in memory?
+    fn closing(&mut self, op: Op, since: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        self.state = State::Closing(op, since);
+        if !self.seen_dma.intersects(DmaEvents::CLOSED) {
+            // TI and RI raise no interrupt: look, and clear what is seen.
+            let dma = DmaEvents::from_bits_truncate(self.regs.read32(IDSTS));
+            if dma.intersects(DmaEvents::CLOSED) {
+                self.regs.write32(IDSTS, (dma & (DmaEvents::CLOSED | DmaEvents::NIS)).bits());
+                self.seen_dma |= dma;
+            }
+        }
+        if let Some((cause, phase)) = first_error(self.seen, self.seen_dma, &op.cmd) {
+            return Some(Err(self.fail(&op, cause, phase)));
+        }
+        if self.seen_dma.intersects(DmaEvents::CLOSED) && self.idmac.closed() {
+            return self.busy(op, now);
+        }
+        if now.since(since) >= CLOSE_LIMIT {
+            return Some(Err(self.fail(&op, Cause::Dma, Phase::Data)));
+        }
+        None
+    }
+
+    /// The command is done; is the card, if it was told to hold DAT0 meanwhile?
+    fn busy(&mut self, op: Op, since: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        if op.cmd.busy && self.regs.read32(STATUS) & Status::BUSY.bits() != 0 {
+            self.state = State::Busy(op, since);
+            self.collect();
+            if self.seen.contains(Events::CARD_DETECT) && !self.card_present() {
+                return Some(Err(self.fail(&op, Cause::NoCard, Phase::Busy)));
+            }
+            return None;
+        }
+        Some(Ok(self.succeed(&op)))
+    }
+
+    fn clocking(
+        &mut self,
+        mut change: Option<ClockChange>,
+        to: Option<Divider>,
+        now: Instant,
+    ) -> Option<Result<Reply, (Cause, Phase)>> {
+        let end = change.as_mut().map_or(Some(Ok(())), |c| c.advance(&self.regs, now));
+        self.state = State::Clock(change, to);
+        Some(match end? {
+            Ok(()) => {
+                self.clock = to;
+                self.running = to.is_some();
+                self.state = State::Idle;
+                Ok(Reply::default())
+            }
+            Err(cause) => {
+                self.state = State::Failed;
+                Err((cause, Phase::Bus))
+            }
+        })
+    }
+
+    fn powering_up(
+        &mut self,
+        mut reset: Reset,
+        stable: Instant,
+        now: Instant,
+    ) -> Option<Result<Reply, (Cause, Phase)>> {
+        let ctrl = self.ctrl();
+        let end = reset.advance(&self.regs, &mut self.idmac, &self.platform, ctrl, now);
+        self.state = State::PowerUp(reset, stable);
+        if let Err(cause) = end? {
+            self.state = State::Broken(reset.memory_quiet());
+            return Some(Err((cause, Phase::Bus)));
+        }
+        self.forget();
+        self.running = false;
+        let hcon = self.regs.read32(HCON);
+        self.counts = hcon & HCON_AREA_OPTIMIZED == 0;
+        if hcon & HCON_ADDRESS_64 != 0 {
+            self.state = State::Broken(true);
+            return Some(Err((Cause::Unsupported("a controller with 64-bit descriptors"), Phase::Bus)));
+        }
+        self.ramp(stable, now)
+    }
+
+    fn ramp(&mut self, stable: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        if now < stable {
+            self.state = State::Ramp(stable);
+            return None;
+        }
+        self.state = State::Idle;
+        Some(Ok(Reply::default()))
+    }
+
+    fn powering_down(&mut self, since: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        let stopped = taken(&self.regs);
+        if !stopped && now.since(since) < POWER_DOWN_LIMIT {
+            return None;
+        }
+        self.state = State::Off;
+        // The supply is off either way; a controller that will not stop the clock is brought up anew next time.
+        Some(if stopped { Ok(Reply::default()) } else { Err((Cause::Controller, Phase::Bus)) })
+    }
+}
+
+impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
+    type Payload = P;
+
+    fn capabilities(&self) -> Capabilities {
+        let (blocks, segments) = self.idmac.limits();
+        let mut caps = Capabilities::new();
+        caps.max_blocks = blocks;
+        caps.max_segments = segments;
+        caps.min_hz = self.platform.ciu_hz.div_ceil(510);
+        caps.max_hz = self.platform.max_hz.min(self.platform.ciu_hz);
+        caps.width = self.platform.width;
+        caps.align = 4;
+        caps.ocr = self.platform.ocr;
+        caps
+    }
+
+    fn start(&mut self, cmd: &Command, data: Option<Lease<'_, P>>, now: Instant) -> Result<(), Cause> {
+        self.ready(now)?;
+        if self.clock.is_none() {
+            return Err(Cause::Unsupported("the card clock is stopped: set the bus first"));
+        }
+        let mut data = data;
+        let bytes = self.load(cmd, data.as_mut())?;
+        let divider = self.clock.map_or(0, |d| d.value);
+        let (mask, limit) = match cmd.data {
+            None => (WITHOUT_DATA, command_limit(divider, self.platform.ciu_hz)),
+            Some(_) => (WITH_DATA, data_limit(divider, self.platform.ciu_hz)),
+        };
+        Self::set(&self.regs, &mut self.shadow.intmask, INTMASK, mask.bits());
+        let word = word(cmd, self.open);
+        self.open = match cmd.data {
+            Some(d) => d.stop == mmc_proto::command::Stop::Manual,
+            None => self.open && word & Cmd::STOP_ABORT.bits() == 0,
+        };
+        self.forget();
+        if cmd.data.is_some() {
+            self.dma.publish();
+            self.regs.write32(PLDMND, 1);
+        }
+        self.regs.write32(CMDARG, cmd.arg);
+        self.regs.write32(CMD, word);
+        let watch = Watch { next: now + limit, step: limit, accepted: false, moved: None };
+        self.state = State::Command(Op { cmd: *cmd, bytes, since: now }, watch);
+        Ok(())
+    }
+
+    fn set_bus(&mut self, bus: &BusConfig, now: Instant) -> Result<(), Cause> {
+        self.ready(now)?;
+        if bus.signal != Signal::V3_3 {
+            return Err(Cause::Unsupported("1.8 V signalling"));
+        }
+        if !matches!(bus.timing, Timing::Default | Timing::High) {
+            return Err(Cause::Unsupported("a timing beyond high speed"));
+        }
+        if bus.width > self.platform.width {
+            return Err(Cause::Unsupported("more data lines than the board has"));
+        }
+        let to = if bus.hz == 0 {
+            None
+        } else {
+            let divider = Divider::for_hz(self.platform.ciu_hz, bus.hz.min(self.platform.max_hz));
+            Some(divider.ok_or(Cause::Unsupported("a card clock below ciu / 510"))?)
+        };
+        let ctype = match bus.width {
+            Width::One => 0,
+            Width::Four => 1,
+            Width::Eight => 1 << 16,
+        };
+        // The card side takes it with the next command.
+        Self::set(&self.regs, &mut self.shadow.ctype, CTYPE, ctype);
+        let change = (self.clock.is_none() || to != self.clock).then(|| {
+            let stop_first = self.running;
+            self.running = true;
+            ClockChange::begin(&self.regs, to.map(|d| d.value), stop_first, now)
+        });
+        // Should the change fail halfway, nobody knows what the clock is.
+        self.clock = if change.is_some() { None } else { self.clock };
+        self.state = State::Clock(change, to);
+        Ok(())
+    }
+
+    fn set_power(&mut self, power: Power, now: Instant) -> Result<(), Cause> {
+        self.platform.check().map_err(Cause::Unsupported)?;
+        self.shadow = Shadow::default();
+        self.open = false;
+        self.clock = None;
+        match power {
+            Power::On => {
+                self.power_pin(true);
+                let ctrl = self.ctrl();
+                let reset = Reset::begin(&self.regs, &self.platform, ctrl, true, now);
+                self.state = State::PowerUp(reset, now + self.platform.power_up);
+            }
+            Power::Off => {
+                self.regs.write32(CLKENA, 0);
+                update(&self.regs, false);
+                self.power_pin(false);
+                self.state = State::PowerDown(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, _: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        match self.state {
+            State::Command(op, watch) => self.command(op, watch, now),
+            State::Closing(op, since) => self.closing(op, since, now),
+            State::Busy(op, since) => self.busy(op, since),
+            State::Clock(change, to) => self.clocking(change, to, now),
+            State::PowerUp(reset, stable) => self.powering_up(reset, stable, now),
+            State::Ramp(stable) => self.ramp(stable, now),
+            State::PowerDown(since) => self.powering_down(since, now),
+            // Nothing runs: whoever asks is out of turn.
+            State::Off | State::Idle | State::Failed | State::Recover(_) | State::Broken(_) => {
+                Some(Err((Cause::Controller, Phase::Submit)))
+            }
+        }
+    }
+
+    fn waits(&self, now: Instant) -> (Why, Instant) {
+        let look = |since| (Why::Timer, look_again(since, now));
+        match &self.state {
+            State::Command(op, watch) => match self.post {
+                Post::Own(_) => (Why::Timer, look_again(op.since, now).min(watch.next)),
+                Post::Shared(_) => (Why::Interrupt, watch.next),
+            },
+            State::Closing(_, since) | State::Busy(_, since) | State::PowerDown(since) => look(*since),
+            State::Clock(change, _) => (Why::Timer, change.map_or(now, |c| c.look_again(now))),
+            State::PowerUp(reset, _) | State::Recover(reset) => (Why::Timer, reset.look_again(now)),
+            State::Ramp(stable) => (Why::Timer, *stable),
+            State::Off | State::Idle | State::Failed | State::Broken(_) => look(now),
+        }
+    }
+
+    fn halt(&mut self, now: Instant) {
+        if !matches!(self.state, State::Off | State::Idle | State::Broken(_)) {
+            self.recover(now);
+        }
+    }
+
+    fn halted(&mut self, now: Instant) -> bool {
+        if let State::Broken(false) = self.state {
+            self.recover(now);
+        }
+        match self.state {
+            State::Recover(reset) => self.recovered(reset, now),
+            State::Off | State::Idle | State::Broken(true) => true,
+            _ => false,
+        }
+    }
+
+    fn finish(&mut self, mut data: Lease<'_, P>) {
+        self.idmac.unmap_all(data.get(), &mut self.dma);
+    }
+}

@@ -1,0 +1,356 @@
+//! The descriptor ring of one controller, and the mappings behind it.
+
+use crate::descriptor::{CHUNK, Control, Descriptor, SIZE};
+use mmc_hal::{Dir, Dma, DmaError, Mmio, Payload};
+use mmc_proto::host::Cause;
+
+/// Most segments of one payload.
+pub const MAX_SEGMENTS: usize = 256;
+/// Descriptors that are of use: 256 for 1 MiB of whole pages, and one more for each cut between segments.
+const MAX_DESCRIPTORS: u32 = 512;
+
+/// Memory for descriptors, lent to the driver for ever: as the processor sees it (a window), and its bus address.
+///
+/// It must be coherent: uncached, or kept so by hardware.
+#[derive(Debug)]
+pub struct Ring<R> {
+    window: R,
+    bus: u32,
+    len: u32,
+}
+
+impl<R: Mmio> Ring<R> {
+    /// `bytes` bytes at bus address `bus`, seen through `window`. 8 KiB (512 descriptors) carry any request of up
+    /// to 1 MiB in up to 256 segments; half of it carries half of that; at least 32 bytes.
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`]: too small, not on a multiple of 16, or not below 4 GiB.
+    pub fn new(window: R, bus: u64, bytes: u32) -> Result<Self, Cause> {
+        let len = bytes.checked_div(SIZE).unwrap_or(0).min(MAX_DESCRIPTORS);
+        if len < 2 {
+            return Err(Cause::Unsupported("a descriptor ring of less than 32 bytes: lend 8 KiB"));
+        }
+        let last = bus.saturating_add(u64::from(bytes)).saturating_sub(1);
+        match u32::try_from(bus) {
+            Ok(bus) if last <= u64::from(u32::MAX) && bus & 15 == 0 => Ok(Self { window, bus, len }),
+            Ok(bus) if bus & 15 != 0 => Err(Cause::Unsupported("a descriptor ring not on a multiple of 16")),
+            _ => Err(Cause::Unsupported("a descriptor ring above 4 GiB: this DMA has 32-bit addresses")),
+        }
+    }
+}
+
+/// One segment the device has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mapped {
+    bus: u32,
+    len: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Idmac<R> {
+    ring: Ring<R>,
+    mapped: [Mapped; MAX_SEGMENTS],
+    segments: usize,
+    dir: Dir,
+    /// Descriptors written for the present transfer.
+    used: u32,
+}
+
+impl<R: Mmio> Idmac<R> {
+    pub(crate) const fn new(ring: Ring<R>) -> Self {
+        let mapped = [Mapped { bus: 0, len: 0 }; MAX_SEGMENTS];
+        Self { ring, mapped, segments: 0, dir: Dir::Read, used: 0 }
+    }
+
+    /// Bus address of the first descriptor.
+    pub(crate) const fn base(&self) -> u32 {
+        self.ring.bus
+    }
+
+    /// Longest transfer in blocks of 512 bytes, and most segments, such that no cut between segments can make the
+    /// ring overflow: half of the ring for whole pages, half for the cuts.
+    pub(crate) fn limits(&self) -> (u32, u16) {
+        let half = self.ring.len >> 1;
+        let segments = self.ring.len.saturating_sub(half).min(MAX_SEGMENTS as u32);
+        (half.saturating_mul(CHUNK >> 9), u16::try_from(segments).unwrap_or(u16::MAX))
+    }
+
+    fn write(&self, k: u32, d: &Descriptor) {
+        let mut at = k.saturating_mul(SIZE);
+        for word in d.words() {
+            self.ring.window.write32(at, word);
+            at = at.saturating_add(4);
+        }
+    }
+
+    /// Maps the first `bytes` bytes of `payload` and writes their descriptors.
+    ///
+    /// # Errors
+    /// Nothing stays mapped.
+    pub(crate) fn load<P: Payload, D: Dma<P>>(
+        &mut self,
+        payload: &mut P,
+        bytes: u64,
+        dir: Dir,
+        dma: &mut D,
+    ) -> Result<(), Cause> {
+        self.dir = dir;
+        self.used = 0;
+        self.segments = 0;
+        let result = self.map_all(payload, bytes, dma);
+        if result.is_err() {
+            self.unmap_all(payload, dma);
+        }
+        result
+    }
+
+    fn map_all<P: Payload, D: Dma<P>>(
+        &mut self,
+        payload: &mut P,
+        bytes: u64,
+        dma: &mut D,
+    ) -> Result<(), Cause> {
+        let mut left = bytes;
+        for i in 0..payload.segments() {
+            if left == 0 {
+                break;
+            }
+            let whole = payload.segment(i).map_or(0, <[u8]>::len);
+            let len = u32::try_from((whole as u64).min(left)).unwrap_or(u32::MAX);
+            if len & 3 != 0 {
+                return Err(Cause::Unsupported("a segment whose length is not a multiple of 4"));
+            }
+            let Some(slot) = self.mapped.get_mut(i) else {
+                return Err(Cause::Unsupported("more segments than the driver can map"));
+            };
+            *slot = Mapped::default();
+            self.segments = i.saturating_add(1);
+            if len == 0 {
+                continue;
+            }
+            let bus = dma.map(payload, i, len as usize, self.dir).map_err(refused)?;
+            let last = bus.saturating_add(u64::from(len).saturating_sub(1));
+            let Ok(at) = u32::try_from(bus) else { return self.too_high(payload, i, len, bus, dma) };
+            if last > u64::from(u32::MAX) {
+                return self.too_high(payload, i, len, bus, dma);
+            }
+            *slot = Mapped { bus: at, len };
+            if at & 3 != 0 {
+                return Err(Cause::Unsupported("a segment that does not start on a multiple of 4"));
+            }
+            left = left.saturating_sub(u64::from(len));
+            self.describe(at, len, left == 0)?;
+        }
+        if left == 0 { Ok(()) } else { Err(Cause::Unsupported("a payload shorter than the data phase")) }
+    }
+
+    fn too_high<P: Payload, D: Dma<P>>(
+        &self,
+        payload: &mut P,
+        i: usize,
+        len: u32,
+        bus: u64,
+        dma: &mut D,
+    ) -> Result<(), Cause> {
+        dma.unmap(payload, i, len as usize, bus, self.dir);
+        Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses"))
+    }
+
+    /// Writes the descriptors of one segment.
+    fn describe(&mut self, bus: u32, len: u32, last_segment: bool) -> Result<(), Cause> {
+        let (mut at, mut left) = (bus, len);
+        while left > 0 {
+            let chunk = left.min(CHUNK);
+            left = left.saturating_sub(chunk);
+            let k = self.used;
+            if k >= self.ring.len {
+                return Err(Cause::Unsupported("more descriptors than the ring holds"));
+            }
+            self.used = k.saturating_add(1);
+            let next = self.ring.bus.saturating_add(self.used.saturating_mul(SIZE));
+            self.write(k, &Descriptor::chained(k, chunk, at, next, last_segment && left == 0));
+            at = at.saturating_add(chunk);
+        }
+        Ok(())
+    }
+
+    /// Whether the controller has closed the last descriptor (its write may reach memory late).
+    pub(crate) fn closed(&self) -> bool {
+        let at = self.used.saturating_sub(1).saturating_mul(SIZE);
+        self.ring.window.read32(at) & Control::OWN.bits() == 0
+    }
+
+    /// After a reset: no descriptor belongs to the controller any more.
+    pub(crate) fn disown(&mut self) {
+        for k in 0..self.used {
+            self.ring.window.write32(k.saturating_mul(SIZE), 0);
+        }
+    }
+
+    /// Gives everything back to the payload.
+    pub(crate) fn unmap_all<P: Payload, D: Dma<P>>(&mut self, payload: &mut P, dma: &mut D) {
+        for (i, m) in self.mapped.iter().enumerate().take(self.segments) {
+            if m.len > 0 {
+                dma.unmap(payload, i, m.len as usize, m.bus.into(), self.dir);
+            }
+        }
+        self.segments = 0;
+    }
+}
+
+fn refused(e: DmaError) -> Cause {
+    match e {
+        DmaError::Address { .. } => Cause::Unsupported("a segment beyond the DMA address mask"),
+        DmaError::Alignment { .. } => Cause::Unsupported("a segment that is not aligned as the DMA needs it"),
+        DmaError::NoSegment(_) => Cause::Unsupported("a payload that lacks one of its segments"),
+        _ => Cause::Dma,
+    }
+}
+
+/// FIFOTH for blocks of `block_words` words: watermarks and bursts that divide the block, half the FIFO and each
+/// other, so that no request is left over at the end (`spec/dw-mshc.md` §1.5; `dw-mshc-quirks.md` Q35, Q61).
+#[must_use]
+pub(crate) fn fifoth(depth: u16, block_words: u32) -> u32 {
+    let depth = u32::from(depth.max(4));
+    let tx = depth >> 1;
+    let (mut code, mut burst) = (0_u32, 1_u32);
+    for (c, size) in [(1, 4_u32), (2, 8), (3, 16), (4, 32), (5, 64), (6, 128), (7, 256)] {
+        let divides = |n: u32| n.checked_rem(size) == Some(0);
+        if size <= tx && divides(block_words) && divides(depth.saturating_sub(tx)) {
+            (code, burst) = (c, size);
+        }
+    }
+    code << 28 | burst.saturating_sub(1) << 16 | tx
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mmc_hal::Batch;
+    use mmc_mock::{Buf, BufBatch, Memory, MemoryDma, Window};
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    const LOW: u64 = 0x8000_0000;
+
+    fn idmac(memory: &Memory, descriptors: u32) -> Idmac<Window> {
+        let at = memory.alloc((descriptors * SIZE) as usize);
+        Idmac::new(Ring::new(memory.window(at, descriptors * SIZE), at, descriptors * SIZE).unwrap())
+    }
+
+    #[test]
+    fn the_hsdk_value_and_the_short_blocks() {
+        assert_eq!(fifoth(16, 128), 0x2007_0008, "as the other drivers have it for 512 bytes");
+        assert_eq!(fifoth(16, 16), 0x2007_0008, "64 bytes");
+        assert_eq!(fifoth(16, 2), 0x0000_0008, "8 bytes: single words, a request for each");
+        assert_eq!(fifoth(256, 128), 0x607f_0080);
+    }
+
+    proptest! {
+        #[test]
+        fn bursts_divide_everything(depth in prop::sample::select(vec![4_u16, 16, 32, 64, 128, 256, 1024]),
+                                    words in 1_u32..=512) {
+            let f = fifoth(depth, words);
+            let (tx, rx, code) = (f & 0xfff, (f >> 16) & 0xfff, f >> 28);
+            let burst = if code == 0 { 1 } else { 2 << code };
+            prop_assert_eq!(words % burst, 0);
+            prop_assert_eq!((rx + 1) % burst, 0);
+            prop_assert_eq!((u32::from(depth) - tx) % burst, 0);
+            prop_assert!(tx >= 1 && rx <= u32::from(depth) - 2);
+        }
+
+        /// Every byte in exactly one descriptor, in order; none longer than a page; first, last and chain right.
+        #[test]
+        fn descriptors_cover_the_data_phase_exactly(lens in prop::collection::vec(1_usize..=4000, 1..40),
+                                                    cut in 0_u64..=64) {
+            let memory = Memory::new(LOW, LOW + 0x100_0000);
+            let mut idmac = idmac(&memory, 512);
+            let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+            let mut batch = BufBatch::new(64);
+            for l in &lens {
+                let fits = batch.push(Buf(vec![0; l * 4]), 0, l * 4).is_ok();
+                prop_assert!(fits);
+            }
+            let total: u64 = lens.iter().map(|l| *l as u64 * 4).sum();
+            let bytes = total.saturating_sub(cut * 4).max(4);
+            prop_assert_eq!(idmac.load(&mut batch, bytes, Dir::Read, &mut dma), Ok(()));
+            let read = |k: u32, w: u32| idmac.ring.window.read32(k * SIZE + w * 4);
+            let mut seen = 0_u64;
+            for k in 0..idmac.used {
+                let (des0, len) = (read(k, 0), read(k, 1));
+                prop_assert!(len > 0 && len <= CHUNK);
+                prop_assert_eq!(des0 & 8 != 0, k == 0);
+                prop_assert_eq!(des0 & 4 != 0, k + 1 == idmac.used);
+                prop_assert_eq!(des0 & 2 != 0, k + 1 != idmac.used, "an interrupt for the last only");
+                prop_assert_eq!(read(k, 3), idmac.base() + (k + 1) * SIZE);
+                let mapped = memory.with(read(k, 2).into(), |b| b.len() as u64).unwrap_or(0);
+                prop_assert!(mapped >= u64::from(len), "the chunk lies inside one mapped segment");
+                seen += u64::from(len);
+            }
+            prop_assert_eq!(seen, bytes);
+            idmac.unmap_all(&mut batch, &mut dma);
+            prop_assert_eq!(memory.regions(), 1, "only the ring is left");
+            prop_assert_eq!(batch.bytes() as u64, total);
+        }
+
+        /// What `limits` allows is never refused for want of descriptors, however it is cut.
+        #[test]
+        fn the_stated_limits_always_fit(n in 2_u32..=512, seed: u64) {
+            let memory = Memory::new(LOW, LOW + 0x400_0000);
+            let mut idmac = idmac(&memory, n);
+            let (blocks, segments) = idmac.limits();
+            let words = blocks * 128;
+            let mut cuts: Vec<u32> = (1..u32::from(segments).min(words)).map(|i| {
+                (seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 33) as u32 % words
+            }).collect();
+            cuts.extend([0, words]);
+            cuts.sort_unstable();
+            let mut batch = BufBatch::new(600);
+            for w in cuts.windows(2) {
+                let len = (w[1] - w[0]) as usize * 4;
+                let fits = batch.push(Buf(vec![0; len]), 0, len).is_ok();
+                prop_assert!(fits);
+            }
+            let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+            prop_assert_eq!(idmac.load(&mut batch, u64::from(words) * 4, Dir::Write, &mut dma), Ok(()));
+            idmac.unmap_all(&mut batch, &mut dma);
+        }
+    }
+
+    #[test]
+    fn memory_above_4_gib_is_refused_and_nothing_stays_mapped() {
+        let low = Memory::new(LOW, LOW + 0x1_0000);
+        let mut idmac = idmac(&low, 16);
+        let high = Memory::new(0xffff_fe00, 0x1_0001_0000);
+        let mut dma = MemoryDma::new(high.clone(), u64::MAX);
+        let mut long = Buf(vec![9; 1024]);
+        let over = idmac.load(&mut long, 1024, Dir::Read, &mut dma);
+        assert_eq!(over, Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses")));
+        assert_eq!((long.0.len(), high.regions()), (1024, 0));
+        // The first of two segments fits, the second does not: both come back.
+        let high = Memory::new(0xffff_fe00, 0x1_0001_0000);
+        let mut dma = MemoryDma::new(high.clone(), u64::MAX);
+        let mut two = BufBatch::new(2);
+        two.push(Buf(vec![5; 256]), 0, 256).unwrap();
+        two.push(Buf(vec![6; 256]), 0, 256).unwrap();
+        assert_eq!(idmac.load(&mut two, 512, Dir::Read, &mut dma), over);
+        assert_eq!((two.bytes(), two.segment(1).map(<[u8]>::len), high.regions()), (512, Some(256), 0));
+    }
+
+    #[test]
+    fn odd_lengths_and_rings_that_cannot_be_are_refused_by_name() {
+        let memory = Memory::new(LOW, LOW + 0x1_0000);
+        let mut idmac = idmac(&memory, 2);
+        let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+        let mut odd = Buf(vec![0; 510]);
+        assert!(matches!(idmac.load(&mut odd, 510, Dir::Read, &mut dma), Err(Cause::Unsupported(_))));
+        let mut long = Buf(vec![0; 3 * 4096]);
+        let too_many = idmac.load(&mut long, 3 * 4096, Dir::Read, &mut dma);
+        assert_eq!(too_many, Err(Cause::Unsupported("more descriptors than the ring holds")));
+        assert_eq!((long.0.len(), memory.regions()), (3 * 4096, 1));
+        assert!(Ring::new(memory.window(LOW, 64), LOW + 4, 64).is_err());
+        assert!(Ring::new(memory.window(LOW, 64), 1 << 32, 64).is_err());
+        assert!(Ring::new(memory.window(LOW, 64), LOW, 16).is_err());
+    }
+}

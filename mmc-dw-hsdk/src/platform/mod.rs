@@ -1,0 +1,103 @@
+//! What differs between boards: numbers, each with its source. No code runs here.
+
+mod hsdk;
+
+pub use hsdk::HSDK;
+
+use mmc_proto::bus::Width;
+use mmc_time::Duration;
+
+/// How a card in the slot is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardDetect {
+    /// Bit 0 of CDETECT, debounced by the controller.
+    Native,
+    /// The driver cannot know; a card is taken to be there.
+    Unknown,
+}
+
+/// One controller on one board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// The board, for messages.
+    pub name: &'static str,
+    /// Physical address of the registers; for whoever maps them, the driver does not use it.
+    pub base: u64,
+    /// Bus interface clock in Hz; counts the card-detect debounce.
+    pub biu_hz: u32,
+    /// Card interface clock in Hz, **behind** the external divider if there is one: the card clock is this
+    /// divided by 1, 2, 4, … 510.
+    pub ciu_hz: u32,
+    /// Written to UHS_REG_EXT before any divider is computed, and again after each reset; `None`: not touched.
+    pub uhs_reg_ext: Option<u32>,
+    /// FIFO depth in 32-bit words. Too large a value hangs or overruns; too small only costs bursts.
+    pub fifo_depth: u16,
+    /// Fastest card clock in Hz.
+    pub max_hz: u32,
+    /// Data lines wired.
+    pub width: Width,
+    /// Supply window as OCR bits 23:15.
+    pub ocr: u32,
+    /// PWREN switches the supply *off* with a one.
+    pub power_inverted: bool,
+    /// From PWREN to a stable supply.
+    pub power_up: Duration,
+    /// How a card is noticed.
+    pub card_detect: CardDetect,
+    /// How long a pin must rest before it counts (register DEBNCE).
+    pub debounce: Duration,
+    /// How long to wait after a card was noticed before it is spoken to; for whoever handles insertion.
+    pub card_detect_delay: Duration,
+}
+
+impl Platform {
+    /// Whether the numbers make sense together.
+    ///
+    /// # Errors
+    /// Names the first number that does not.
+    pub const fn check(&self) -> Result<(), &'static str> {
+        if self.ciu_hz == 0 {
+            return Err("the platform's ciu_hz is 0: give the card interface clock in Hz");
+        }
+        if self.max_hz == 0 {
+            return Err("the platform's max_hz is 0: give the fastest card clock in Hz");
+        }
+        if self.fifo_depth < 4 || self.fifo_depth > 4096 {
+            return Err("the platform's fifo_depth is not 4..=4096 words");
+        }
+        Ok(())
+    }
+
+    /// The debounce time in biu clocks, as DEBNCE takes it (24 bits).
+    #[must_use]
+    pub const fn debounce_clocks(&self) -> u32 {
+        let clocks = (self.biu_hz as u64).saturating_mul(self.debounce.as_micros()) / 1_000_000;
+        if clocks > 0x00ff_ffff { 0x00ff_ffff } else { clocks as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hsdk_is_as_its_sources_say() {
+        assert_eq!(HSDK.check(), Ok(()));
+        assert_eq!(HSDK.base, 0xf000_a000);
+        assert_eq!(HSDK.uhs_reg_ext, Some(2 << 30));
+        assert_eq!(HSDK.ciu_hz, 50_000_000);
+        assert_eq!(HSDK.debounce_clocks(), 10_000_000);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_named() {
+        assert!(Platform { ciu_hz: 0, ..HSDK }.check().unwrap_err().contains("ciu_hz"));
+        assert!(Platform { fifo_depth: 0, ..HSDK }.check().unwrap_err().contains("fifo_depth"));
+        assert!(Platform { max_hz: 0, ..HSDK }.check().unwrap_err().contains("max_hz"));
+        assert_eq!(
+            Platform { biu_hz: u32::MAX, ..HSDK }.debounce_clocks(),
+            0x00ff_ffff,
+            "as long as it goes"
+        );
+    }
+}
