@@ -19,6 +19,9 @@ pub enum AnyPolicy {
     /// `mq-deadline`.
     #[cfg(feature = "mq-deadline")]
     MqDeadline(crate::MqDeadline),
+    /// `bfq`, for 64 streams.
+    #[cfg(feature = "bfq")]
+    Bfq(crate::Bfq),
 }
 
 /// Why a name gave no policy.
@@ -50,6 +53,8 @@ impl AnyPolicy {
             }
             #[cfg(not(feature = "mq-deadline"))]
             "mq-deadline" | "mq-deadline/7.3" | "mq-deadline/5.10" => Err(NoPolicy::NotBuilt("mq-deadline")),
+            #[cfg(feature = "bfq")]
+            "bfq" => Ok(Self::Bfq(crate::Bfq::new())),
             #[cfg(not(feature = "bfq"))]
             "bfq" => Err(NoPolicy::NotBuilt("bfq")),
             _ => Err(NoPolicy::Unknown),
@@ -63,6 +68,8 @@ macro_rules! each {
             Self::None($p) => $call,
             #[cfg(feature = "mq-deadline")]
             Self::MqDeadline($p) => $call,
+            #[cfg(feature = "bfq")]
+            Self::Bfq($p) => $call,
         }
     };
 }

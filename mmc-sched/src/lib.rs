@@ -19,6 +19,8 @@
 )]
 
 mod any;
+#[cfg(feature = "bfq")]
+pub mod bfq;
 mod fifo;
 mod merge;
 #[cfg(feature = "mq-deadline")]
@@ -34,6 +36,8 @@ mod tree;
 mod tunable;
 
 pub use any::{AnyPolicy, NoPolicy};
+#[cfg(feature = "bfq")]
+pub use bfq::Bfq;
 pub use fifo::Fifo;
 pub use merge::{Joined, Limits, Merges};
 #[cfg(feature = "mq-deadline")]

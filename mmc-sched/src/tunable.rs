@@ -6,7 +6,7 @@ use crate::scheduler::TuneError;
 
 /// An integer in the base its prefix names (`0x` hexadecimal, a leading 0 octal, otherwise decimal), a sign, one
 /// newline at the end. `(negative, magnitude)`.
-fn parse(text: &str) -> Result<(bool, u64), TuneError> {
+pub(crate) fn parse(text: &str) -> Result<(bool, u64), TuneError> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -35,6 +35,7 @@ fn parse(text: &str) -> Result<(bool, u64), TuneError> {
 }
 
 /// Read as an `int`: [`TuneError::Range`] outside of 32 bits.
+#[cfg(feature = "mq-deadline")]
 pub(crate) fn int(text: &str) -> Result<i32, TuneError> {
     let (negative, magnitude) = parse(text)?;
     let v = i64::try_from(magnitude).map_err(|_| TuneError::Range)?;
@@ -43,6 +44,7 @@ pub(crate) fn int(text: &str) -> Result<i32, TuneError> {
 }
 
 /// Read as an `unsigned int`: a minus sign or more than 32 bits is [`TuneError::Invalid`].
+#[cfg(feature = "mq-deadline")]
 pub(crate) fn unsigned(text: &str) -> Result<u32, TuneError> {
     let (negative, magnitude) = parse(text)?;
     if negative {
@@ -52,6 +54,7 @@ pub(crate) fn unsigned(text: &str) -> Result<u32, TuneError> {
 }
 
 /// As kernels before 5.14 read it: decimal digits as far as they go, 0 when there are none; never an error.
+#[cfg(feature = "mq-deadline")]
 pub(crate) fn lenient(text: &str) -> i32 {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -66,7 +69,7 @@ pub(crate) fn lenient(text: &str) -> i32 {
     i32::try_from(v).unwrap_or(if negative { i32::MIN } else { i32::MAX })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mq-deadline"))]
 mod tests {
     use super::*;
 

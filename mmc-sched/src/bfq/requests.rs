@@ -1,0 +1,132 @@
+//! What one stream has queued: in sector order, in order of arrival, and which request goes next.
+
+use crate::fifo::Fifo;
+use crate::pool::Pool;
+use crate::request::Flags;
+use crate::tree::Tree;
+use mmc_time::Instant;
+
+/// How far back the next request may lie, and what going back costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackSeek {
+    /// Sectors.
+    pub(crate) max: u64,
+    /// A sector back counts as much as so many ahead.
+    pub(crate) penalty: u64,
+}
+
+/// The queued requests of one stream. Insertion and removal take O(log n) steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requests {
+    tree: Tree,
+    fifo: Fifo,
+    next: Option<u16>,
+    len: u16,
+}
+
+impl Requests {
+    pub(crate) const EMPTY: Self = Self { tree: Tree::new(), fifo: Fifo::new(), next: None, len: 0 };
+
+    pub(crate) const fn len(&self) -> u16 {
+        self.len
+    }
+    /// The one that goes next, if any is queued.
+    pub(crate) const fn next(&self) -> Option<u16> {
+        self.next
+    }
+
+    /// Queues `slot`. `position`: where the last run ended.
+    pub(crate) fn add(&mut self, pool: &mut Pool<'_>, slot: u16, position: u64, seek: BackSeek) {
+        let lba = pool.lba(slot);
+        self.tree.insert(pool, slot, lba);
+        self.len = self.len.saturating_add(1);
+        self.fifo.push_back(pool, slot);
+        self.next = better(pool, self.next, Some(slot), position, seek);
+    }
+
+    /// Takes `slot` out. If it was the next one, its neighbours in sector order are compared, unless the first
+    /// to arrive is overdue at `aged` (`None`: not asked now).
+    pub(crate) fn remove(&mut self, pool: &mut Pool<'_>, slot: u16, aged: Option<Instant>, seek: BackSeek) {
+        let (before, behind) = (Tree::prev(pool, slot), Tree::next(pool, slot));
+        let position = pool.lba(slot);
+        self.tree.remove(pool, slot);
+        self.fifo.remove(pool, slot);
+        self.len = self.len.saturating_sub(1);
+        if self.next != Some(slot) {
+            return;
+        }
+        let oldest = self.fifo.front().filter(|&s| aged.is_some_and(|now| pool.deadline(s) <= now));
+        self.next = oldest.or_else(|| better(pool, behind, before, position, seek));
+    }
+
+    /// `slot` grew to the front: it has a new place in sector order.
+    pub(crate) fn grew(&mut self, pool: &mut Pool<'_>, slot: u16, position: u64, seek: BackSeek) {
+        self.tree.remove(pool, slot);
+        let lba = pool.lba(slot);
+        self.tree.insert(pool, slot, lba);
+        self.next = better(pool, self.next, Some(slot), position, seek);
+    }
+
+    /// `from` becomes a part of `into` and takes no turn of its own; the earlier of the two ages counts.
+    pub(crate) fn absorb(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, seek: BackSeek) {
+        if pool.deadline(from) < pool.deadline(into) {
+            let deadline = pool.deadline(from);
+            pool.set_deadline(into, deadline);
+            self.fifo.remove(pool, into);
+            self.fifo.insert_before(pool, from, into);
+        }
+        if self.next == Some(from) {
+            self.next = Some(into);
+        }
+        self.remove(pool, from, None, seek);
+    }
+
+    /// The first in sector order that begins at `sector`.
+    pub(crate) fn at(&self, pool: &Pool<'_>, sector: u64) -> Option<u16> {
+        self.tree.at_or_after(pool, sector).filter(|&s| pool.lba(s) == sector)
+    }
+}
+
+/// Of two requests the one that is better to serve from `position`: metadata first, then the shorter way; ways
+/// back count `penalty` times, and what lies too far back comes last, lowest sector first.
+fn better(pool: &Pool<'_>, a: Option<u16>, b: Option<u16>, position: u64, seek: BackSeek) -> Option<u16> {
+    let (Some(x), Some(y)) = (a, b) else { return a.or(b) };
+    if x == y {
+        return a;
+    }
+    let (mx, my) = (pool.flags(x).contains(Flags::META), pool.flags(y).contains(Flags::META));
+    if mx != my {
+        return if mx { a } else { b };
+    }
+    let (sx, sy) = (pool.lba(x), pool.lba(y));
+    let way = |s: u64| match s.checked_sub(position) {
+        Some(ahead) => Some(ahead),
+        None => Some(position.abs_diff(s)).filter(|&d| d <= seek.max).map(|d| d.saturating_mul(seek.penalty)),
+    };
+    match (way(sx), way(sy)) {
+        (Some(dx), Some(dy)) if dx != dy => {
+            if dx < dy {
+                a
+            } else {
+                b
+            }
+        }
+        // The same distance, one ahead and one behind: ahead.
+        (Some(_), Some(_)) => {
+            if sx >= sy {
+                a
+            } else {
+                b
+            }
+        }
+        (Some(_), None) => a,
+        (None, Some(_)) => b,
+        (None, None) => {
+            if sx <= sy {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
