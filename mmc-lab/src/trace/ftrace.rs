@@ -1,0 +1,342 @@
+//! The text of ftrace's `trace` file: one event a line, of any kernel from 5.10 to 6.18.
+//!
+//! ```text
+//!   jbd2/mmcblk0-8-83      [000] ....  1031.720477: block_bio_queue: 179,0 WS 3932160 + 8 [jbd2/mmcblk0-8]
+//!   jbd2/mmcblk0-8-83      [000] ....  1031.720483: block_rq_insert: 179,0 WS 4096 () 3932160 + 8 be,0,4 [jbd2/mmcblk0-8]
+//!      ksoftirqd/0-7       [000] ..s.  1031.722389: block_rq_complete: 179,0 WS () 3932160 + 8 [0]
+//! ```
+//!
+//! (the priority `be,0,4` since 6.x). Every line of a block event ends with `]`, so a cut line is never taken for a whole
+//! one. No input makes the reader panic, and it keeps one line at a time.
+
+use std::collections::HashSet;
+use std::io::{self, BufRead, Read};
+use std::sync::Arc;
+
+use super::model::{Event, Kind};
+
+/// No line of a trace is longer; a longer one is read as several, and skipped.
+const LONGEST_LINE: u64 = 1 << 16;
+
+/// What a line holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A block event.
+    Event(Event),
+    /// The recorder could not keep up and lost this many events.
+    Lost(u64),
+    /// The name of the clock, from a comment.
+    Clock(String),
+    /// Another event, a mark, a comment, an empty line.
+    Other,
+    /// Not a line of a trace, or a block event that is cut or garbled.
+    Odd,
+}
+
+/// Reads lines; remembers names, so that an event costs no allocation.
+#[derive(Debug, Default)]
+pub struct Parser {
+    names: HashSet<Arc<str>>,
+}
+
+impl Parser {
+    /// What `line` (without its end) holds.
+    pub fn line(&mut self, line: &[u8]) -> Line {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Line::Other;
+        }
+        if let Some(comment) = line.strip_prefix(b"#") {
+            return clock_name(comment).map_or(Line::Other, Line::Clock);
+        }
+        // A task may be called anything, and a mark may quote a line: the event begins after the first stamp that
+        // follows a CPU in brackets.
+        for (colon, _) in line.iter().enumerate().filter(|&(_, &byte)| byte == b':') {
+            let (head, rest) = line.split_at(colon);
+            let Some(rest) = rest.strip_prefix(b": ") else { continue };
+            let Some((task, at)) = task_and_stamp(head) else { continue };
+            let Some((name, body)) = split(rest, b": ") else { return Line::Other };
+            let Some(kind) = kind(name) else { return Line::Other };
+            return self.event(task, at, kind, body).map_or(Line::Odd, Line::Event);
+        }
+        lost(line).map_or(Line::Odd, Line::Lost)
+    }
+
+    /// The event of `kind` whose fields are in `body`; `task` is the first column.
+    fn event(&mut self, task: &[u8], at: u64, kind: Kind, body: &[u8]) -> Option<Event> {
+        let (device, body) = split(body, b" ")?;
+        let (major, minor) = split(device, b",")?;
+        let dev = (number(major)?.try_into().ok()?, number(minor)?.try_into().ok()?);
+        let (rwbs, mut body) = split(body, b" ")?;
+        if rwbs.is_empty() || !rwbs.iter().all(u8::is_ascii_alphabetic) {
+            return None;
+        }
+        match kind {
+            Kind::BioQueue | Kind::GetRq | Kind::BackMerge | Kind::FrontMerge => {}
+            Kind::RqMerge | Kind::Insert | Kind::Issue => {
+                let (bytes, rest) = split(body, b" (")?;
+                number(bytes)?;
+                body = split(rest, b") ")?.1;
+            }
+            Kind::Requeue | Kind::Complete => body = split(body.strip_prefix(b"(")?, b") ")?.1,
+        }
+        let (sector, body) = split(body, b" + ")?;
+        let (sectors, body) = split(body, b" ")?;
+        // Between the size and the bracket there may be a priority.
+        let (_, last) = split(body, b"[")?;
+        let last = last.strip_suffix(b"]")?;
+        let task = match kind {
+            Kind::Requeue | Kind::Complete => without_pid(task),
+            _ => last,
+        };
+        Some(Event {
+            at,
+            kind,
+            dev,
+            task: self.name(task),
+            rwbs: self.name(rwbs),
+            sector: number(sector)?,
+            sectors: number(sectors)?.try_into().ok()?,
+        })
+    }
+
+    fn name(&mut self, bytes: &[u8]) -> Arc<str> {
+        let text = String::from_utf8_lossy(bytes);
+        if let Some(name) = self.names.get(text.as_ref()) {
+            return name.clone();
+        }
+        let name: Arc<str> = Arc::from(text.as_ref());
+        self.names.insert(name.clone());
+        name
+    }
+}
+
+/// Reads a whole trace and gives `each` what its lines hold, comments and empty lines too.
+///
+/// # Errors
+/// What the input says, at whatever point: all lines before it have been given (and the last, cut one as well).
+pub fn read(input: &mut dyn BufRead, mut each: impl FnMut(Line)) -> io::Result<()> {
+    let mut parser = Parser::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.take(LONGEST_LINE).read_until(b'\n', &mut line);
+        if !line.is_empty() {
+            each(parser.line(&line));
+        } else if matches!(read, Ok(0)) {
+            return Ok(());
+        }
+        read?;
+    }
+}
+
+fn kind(name: &[u8]) -> Option<Kind> {
+    Some(match name {
+        b"block_bio_queue" => Kind::BioQueue,
+        b"block_getrq" => Kind::GetRq,
+        b"block_bio_backmerge" => Kind::BackMerge,
+        b"block_bio_frontmerge" => Kind::FrontMerge,
+        b"block_rq_merge" => Kind::RqMerge,
+        b"block_rq_insert" => Kind::Insert,
+        b"block_rq_issue" => Kind::Issue,
+        b"block_rq_requeue" => Kind::Requeue,
+        b"block_rq_complete" => Kind::Complete,
+        _ => return None,
+    })
+}
+
+/// The two sides of the first `mark`.
+fn split<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let first = *mark.first()?;
+    let mut from = 0;
+    loop {
+        let at = from + text.get(from..)?.iter().position(|&byte| byte == first)?;
+        if let Some(rest) = text.get(at..)?.strip_prefix(mark) {
+            return Some((text.get(..at)?, rest));
+        }
+        from = at + 1;
+    }
+}
+
+/// A decimal number of digits only.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |value, &byte| {
+        let digit = char::from(byte).to_digit(10)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// The task column of `task-pid [cpu] flags stamp` (flags may be missing) and the stamp.
+fn task_and_stamp(head: &[u8]) -> Option<(&[u8], u64)> {
+    let (head, last) = last_word(head)?;
+    let at = stamp(last)?;
+    let (before, word) = last_word(head)?;
+    let (task, cpu) = if is_cpu(word) { (before, word) } else { last_word(before)? };
+    is_cpu(cpu).then_some((task, at))
+}
+
+/// What stands before the last word, without blanks at its end, and that word.
+fn last_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (before, word) = text.split_at_checked(text.iter().rposition(|&byte| byte == b' ')?)?;
+    Some((before.trim_ascii_end(), word.trim_ascii_start()))
+}
+
+fn is_cpu(word: &[u8]) -> bool {
+    word.strip_prefix(b"[").and_then(|word| word.strip_suffix(b"]")).and_then(number).is_some()
+}
+
+/// `seconds.fraction` in nanoseconds.
+fn stamp(text: &[u8]) -> Option<u64> {
+    let (seconds, fraction) = split(text, b".")?;
+    let scale = 10_u64.checked_pow(9_u32.checked_sub(fraction.len().try_into().ok()?)?)?;
+    number(seconds)?.checked_mul(1_000_000_000)?.checked_add(number(fraction)?.checked_mul(scale)?)
+}
+
+/// The name in `name-pid`, perhaps with `(tgid)` after it.
+fn without_pid(task: &[u8]) -> &[u8] {
+    let name = || {
+        let task = match task.strip_suffix(b")") {
+            Some(open) => open.get(..open.iter().rposition(|&byte| byte == b'(')?)?.trim_ascii_end(),
+            None => task,
+        };
+        task.get(..task.iter().rposition(|&byte| byte == b'-')?)
+    };
+    name().unwrap_or(b"?")
+}
+
+/// `CPU:1 [LOST 17 EVENTS]`.
+fn lost(line: &[u8]) -> Option<u64> {
+    let (_, rest) = split(line, b"LOST ")?;
+    let (count, _) = split(rest, b" EVENTS")?;
+    number(count)
+}
+
+/// The clock in a comment such as `# trace_clock: mono` or, as the kernel lists them, `# trace_clock: local [mono] boot`.
+fn clock_name(comment: &[u8]) -> Option<String> {
+    let comment = comment.trim_ascii();
+    let list = comment.strip_prefix(b"trace_clock:").or_else(|| comment.strip_prefix(b"clock:"))?;
+    let chosen = split(list, b"[").and_then(|(_, rest)| split(rest, b"]")).map_or(list, |(name, _)| name);
+    let name = String::from_utf8_lossy(chosen.trim_ascii()).into_owned();
+    (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(line: &str) -> Event {
+        match Parser::default().line(line.as_bytes()) {
+            Line::Event(event) => event,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn show(event: &Event) -> String {
+        let Event { at, kind, dev, task, rwbs, sector, sectors } = event;
+        format!("{at} {kind:?} {dev:?} {task} {rwbs} {sector}+{sectors}")
+    }
+
+    #[test]
+    fn lines_of_three_kernels() {
+        for (line, expected) in [
+            (
+                "  jbd2/mmcblk0-8-83      [000] ....  1031.720477: block_bio_queue: 179,0 WS 3932160 + 8 [jbd2/mmcblk0-8]",
+                "1031720477000 BioQueue (179, 0) jbd2/mmcblk0-8 WS 3932160+8",
+            ),
+            (
+                "    kworker/u4:0-12      [000] ...1.   124.372204: block_rq_insert: 179,0 W 524288 () 294912 + 1024 be,0,4 [kworker/u4:0]",
+                "124372204000 Insert (179, 0) kworker/u4:0 W 294912+1024",
+            ),
+            (
+                "     ksoftirqd/0-14      [000] ..s..  1027.347512: block_rq_complete: 7,7 FF () 18446744073709551615 + 0 none,0,0 [0]",
+                "1027347512000 Complete (7, 7) ksoftirqd/0 FF 18446744073709551615+0",
+            ),
+            (
+                "        bonnie++-100     [000] .N..  1212.721087: block_rq_merge: 179,0 WS 4096 () 470376 + 8 [bonnie++]",
+                "1212721087000 RqMerge (179, 0) bonnie++ WS 470376+8",
+            ),
+            (
+                "  fio-228     [000] .....   126.754716: block_rq_requeue: 179,0 RA () 103336 + 8 be,0,4 [0]\r\n",
+                "126754716000 Requeue (179, 0) fio RA 103336+8",
+            ),
+        ] {
+            assert_eq!(show(&event(line)), expected);
+        }
+    }
+
+    #[test]
+    fn a_task_may_be_called_anything() {
+        let queued = |task: &str, inner: &str| {
+            event(&format!("{task}-9 [001] d..1. 5.000001: block_getrq: 8,0 R 1 + 2 [{inner}]"))
+                .task
+                .to_string()
+        };
+        for name in ["a b", "<...>", "x-1-2", "kworker/0:1H", "[odd] one", "1.5: block_x: y", "4.2: mark: z"]
+        {
+            assert_eq!(queued(name, name), name);
+        }
+        assert_eq!(queued("<...>", "the real one"), "the real one");
+        for (task, name) in
+            [("a b-7", "a b"), ("x-1-22", "x-1"), ("bash-165   (  165)", "bash"), ("nothing", "?")]
+        {
+            let line = format!("{task} [000] ..s. 5.0: block_rq_complete: 8,0 R () 1 + 2 [-5]");
+            assert_eq!(event(&line).task.as_ref(), name);
+        }
+        let mut parser = Parser::default();
+        let bytes = b"\xff\xfe-9 [001] d..1. 5.000001: block_getrq: 8,0 R 1 + 2 [\xff\xfe]";
+        assert!(
+            matches!(parser.line(bytes), Line::Event(event) if event.task.as_ref() == "\u{fffd}\u{fffd}")
+        );
+    }
+
+    #[test]
+    fn scsi_commands_and_nanosecond_stamps() {
+        let line = "x-1 [0] 12.123456789: block_rq_issue: 8,16 WFS 4096 (2a 00 00 01) 64 + 8 [x]";
+        assert_eq!(show(&event(line)), "12123456789 Issue (8, 16) x WFS 64+8");
+    }
+
+    #[test]
+    fn other_lines_are_told_from_odd_ones() {
+        let read = |line: &str| Parser::default().line(line.as_bytes());
+        for other in [
+            "",
+            "# tracer: nop",
+            "bash-43 [000] .... 1029.277951: tracing_mark_write: MARK start",
+            "bash-43 [000] .... 1029.277951: tracing_mark_write: x-1 [000] .... 1.0: block_getrq: 8,0 R 1 + 2 [x]",
+            "x-1 [000] .... 1.0: block_plug: [x]",
+            "x-1 [000] .... 1.0: sched_switch: prev_comm=x ==> next_comm=y",
+        ] {
+            assert_eq!(read(other), Line::Other, "{other}");
+        }
+        assert_eq!(read("CPU:1 [LOST 17 EVENTS]"), Line::Lost(17));
+        assert_eq!(read("# trace_clock: local global [mono] boot"), Line::Clock("mono".into()));
+        assert_eq!(read("# clock: tai"), Line::Clock("tai".into()));
+        let whole = "x-1 [000] .... 1.000001: block_rq_insert: 8,0 WS 4096 () 64 + 1024 be,0,4 [x]";
+        for cut in 1..whole.len() {
+            assert!(!matches!(read(&whole[..cut]), Line::Event(_)), "{}", &whole[..cut]);
+        }
+        for odd in [
+            "hello",
+            "x-1 [000] .... 1.0: block_getrq: 8 R 1 + 2 [x]",
+            "x-1 [000] .... 1.0: block_getrq: 8,0 R 99999999999999999999 + 2 [x]",
+            "x-1 [000] .... 1.0: block_getrq: 8,0 R 1 + 4294967296 [x]",
+            "x-1 [000] .... 1.0: block_getrq: 8,0 R -1 + 2 [x]",
+            "x-1 [000] .... 1.0: block_rq_issue: 8,0 R () 1 + 2 [x]",
+            "x-1 [000] .... 99999999999999999999.0: block_getrq: 8,0 R 1 + 2 [x]",
+            "x-1 [000] .... 1234567890: block_getrq: 8,0 R 1 + 2 [x]",
+        ] {
+            assert_eq!(read(odd), Line::Odd, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_read_in_pieces() {
+        let mut input = io::Cursor::new(vec![b'x'; 200_000]);
+        let mut odd = 0;
+        read(&mut input, |line| odd += u32::from(line == Line::Odd)).unwrap();
+        assert_eq!(odd, 4);
+    }
+}
