@@ -1,5 +1,18 @@
 //! Cards, as a controller model sees them at the end of the wire.
 
+mod log;
+mod registers;
+mod sd;
+mod shared;
+mod status;
+mod transfer;
+
+pub use log::{CommandLog, Entry};
+pub(crate) use registers::crc7;
+pub use registers::{Capacity, ConfigError, Identity, SdConfig, Version};
+pub use sd::{SdCard, State};
+pub use shared::Shared;
+
 use mmc_time::Instant;
 
 /// The bits of a response as they are on the CMD line, CRC7 and end bit included.

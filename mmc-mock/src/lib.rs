@@ -5,11 +5,15 @@
 
 pub mod card;
 mod clock;
+pub mod dw;
+pub mod fault;
+pub mod host;
 mod memory;
 pub mod storage;
 pub mod timing;
 mod wire;
 
 pub use clock::{Clock, Wakes};
+pub use host::MockHost;
 pub use memory::{Buf, BufBatch, Memory, MemoryDma, Movable, Window};
 pub use wire::Wire;

@@ -1,0 +1,448 @@
+//! The registers an SD card shows, built from a plain description, and the frames its responses travel in.
+//!
+//! Bit numbers are the standard's: bit 0 is the last bit of the last byte (`spec/card.md` §6–§10).
+
+use super::Bits;
+use crate::timing::Profile;
+use mmc_time::Duration;
+
+/// Which specification a card follows; decides SD_SPEC of the SCR and which commands exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 1.0x: no CMD6, no CMD8.
+    V1_0,
+    /// 1.10: CMD6.
+    V1_1,
+    /// 2.00: CMD8, high capacity.
+    V2,
+    /// 3.0x: CMD23, SDXC.
+    V3,
+}
+
+/// How a card is addressed and how large it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// Up to 2 GiB, byte addresses.
+    Standard,
+    /// Up to 32 GiB, sector addresses.
+    High,
+    /// Up to 2 TiB, sector addresses.
+    Extended,
+}
+
+/// What the CID says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Manufacturer.
+    pub mid: u8,
+    /// OEM, two characters.
+    pub oid: [u8; 2],
+    /// Product name, five characters.
+    pub name: [u8; 5],
+    /// Revision, two BCD digits.
+    pub revision: u8,
+    /// Serial number.
+    pub serial: u32,
+    /// Year of manufacture, 2000..=2255.
+    pub year: u16,
+    /// Month, 1..=12.
+    pub month: u8,
+}
+
+/// A description of an SD card. Start from [`SdConfig::new`] and set the fields that differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SdConfig {
+    /// The specification it follows.
+    pub version: Version,
+    /// Size in sectors of 512 bytes; up to 4,194,304 it is an SDSC card, up to 67,108,863 SDHC, above SDXC.
+    pub sectors: u64,
+    /// Its CID.
+    pub identity: Identity,
+    /// The relative address it publishes first, not 0.
+    pub rca: u16,
+    /// Whether CMD6 offers high speed.
+    pub high_speed: bool,
+    /// Whether it knows CMD23.
+    pub cmd23: bool,
+    /// From the first ACMD41 with a voltage window until it is ready; the standard allows 1 s.
+    pub power_up: Duration,
+    /// What commands cost.
+    pub profile: Profile,
+    /// Decides the pauses of `profile`, nothing else.
+    pub seed: u64,
+}
+
+/// A card that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No CSD can say this size.
+    #[error("no SD card has {sectors} sectors: {rule}")]
+    Sectors {
+        /// What was asked for.
+        sectors: u64,
+        /// What is possible.
+        rule: &'static str,
+    },
+    /// The version does not have the feature.
+    #[error("{feature} needs a card of version {needs:?} or later, not {version:?}")]
+    Version {
+        /// What was asked for.
+        feature: &'static str,
+        /// The version that was given.
+        version: Version,
+        /// The first version that has it.
+        needs: Version,
+    },
+    /// An address that means "nobody".
+    #[error("a card publishes an RCA of 1 to 65535, not 0")]
+    Rca,
+    /// The date does not fit the CID.
+    #[error("a CID holds years 2000 to 2255 and months 1 to 12, not {year}-{month}")]
+    Date {
+        /// Year given.
+        year: u16,
+        /// Month given.
+        month: u8,
+    },
+}
+
+impl SdConfig {
+    /// An SDHC card of 8 GiB, version 3, with high speed and CMD23, ready after 20 ms.
+    #[must_use]
+    pub const fn new(profile: Profile, seed: u64) -> Self {
+        Self {
+            version: Version::V3,
+            sectors: 16_777_216,
+            identity: Identity {
+                mid: 0x7d,
+                oid: *b"MK",
+                name: *b"MOCK1",
+                revision: 0x10,
+                serial: 0x2018_0703,
+                year: 2018,
+                month: 7,
+            },
+            rca: 0xb368,
+            high_speed: true,
+            cmd23: true,
+            power_up: Duration::from_millis(20),
+            profile,
+            seed,
+        }
+    }
+    /// How it is addressed.
+    #[must_use]
+    pub const fn capacity(&self) -> Capacity {
+        match self.sectors {
+            0..=4_194_304 => Capacity::Standard,
+            4_194_305..=67_108_863 => Capacity::High,
+            _ => Capacity::Extended,
+        }
+    }
+    /// Whether such a card can be.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first field that is wrong and what it may be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let size = |rule| Err(ConfigError::Sectors { sectors: self.sectors, rule });
+        let version = |feature, needs| Err(ConfigError::Version { feature, version: self.version, needs });
+        match self.capacity() {
+            Capacity::Standard if self.geometry().is_none() => {
+                return size("SDSC sizes are 1 to 4096 times a power of two from 4 to 1024 sectors");
+            }
+            Capacity::Standard => {}
+            _ if !self.sectors.is_multiple_of(1024) => {
+                return size("sizes above 2 GiB are multiples of 1024 sectors");
+            }
+            // C_SIZE 0x1010 is the least a high capacity card may say, 0x3ffeff the most of an SDXC card.
+            _ if self.sectors < 0x1011 * 1024 => return size("SDHC starts at 4,211,712 sectors"),
+            _ if self.sectors > 0x3f_ff00 * 1024 => return size("SDXC ends at 4,294,705,152 sectors"),
+            Capacity::High if self.version < Version::V2 => return version("SDHC", Version::V2),
+            Capacity::Extended if self.version < Version::V3 => return version("SDXC", Version::V3),
+            _ => {}
+        }
+        if self.high_speed && self.version < Version::V1_1 {
+            return version("high speed", Version::V1_1);
+        }
+        if self.cmd23 && self.version < Version::V3 {
+            return version("CMD23", Version::V3);
+        }
+        if self.rca == 0 {
+            return Err(ConfigError::Rca);
+        }
+        let Identity { year, month, .. } = self.identity;
+        if !(2000..=2255).contains(&year) || !(1..=12).contains(&month) {
+            return Err(ConfigError::Date { year, month });
+        }
+        Ok(())
+    }
+    /// C_SIZE, C_SIZE_MULT and READ_BL_LEN of an SDSC card of this size.
+    fn geometry(&self) -> Option<(u64, u64, u64)> {
+        for bl_len in [9, 10] {
+            for mult in (0..8).rev() {
+                let unit = 1 << (mult + 2 + bl_len - 9);
+                let n = self.sectors / unit;
+                if self.sectors.is_multiple_of(unit) && (1..=4096).contains(&n) {
+                    return Some((n - 1, mult, bl_len));
+                }
+            }
+        }
+        None
+    }
+
+    /// The CID, CRC7 included.
+    #[must_use]
+    pub fn cid(&self) -> [u8; 16] {
+        let (mut r, id) = ([0; 16], &self.identity);
+        put(&mut r, 127, 120, id.mid.into());
+        r[1..3].copy_from_slice(&id.oid);
+        r[3..8].copy_from_slice(&id.name);
+        put(&mut r, 63, 56, id.revision.into());
+        put(&mut r, 55, 24, id.serial.into());
+        put(&mut r, 19, 12, u64::from(id.year - 2000));
+        put(&mut r, 11, 8, id.month.into());
+        seal(r)
+    }
+    /// The CSD, CRC7 included; TRAN_SPEED follows the speed in use.
+    #[must_use]
+    pub fn csd(&self, high_speed: bool) -> [u8; 16] {
+        let mut r = [0; 16];
+        put(&mut r, 103, 96, if high_speed { 0x5a } else { 0x32 });
+        // Classes 0, 2, 4, 5 and 8; 10 with CMD6.
+        put(&mut r, 95, 84, if self.version >= Version::V1_1 { 0x535 } else { 0x135 });
+        put(&mut r, 46, 46, 1);
+        put(&mut r, 45, 39, 0x7f);
+        put(&mut r, 28, 26, 2);
+        if let (Capacity::Standard, Some((c_size, mult, bl_len))) = (self.capacity(), self.geometry()) {
+            put(&mut r, 119, 112, 0x26); // 1.5 ms
+            put(&mut r, 83, 80, bl_len);
+            put(&mut r, 79, 79, 1);
+            put(&mut r, 73, 62, c_size);
+            put(&mut r, 61, 50, 0b101_101_101_101);
+            put(&mut r, 49, 47, mult);
+            put(&mut r, 25, 22, bl_len);
+        } else {
+            put(&mut r, 127, 126, 1);
+            put(&mut r, 119, 112, 0x0e);
+            put(&mut r, 83, 80, 9);
+            put(&mut r, 69, 48, self.sectors / 1024 - 1);
+            put(&mut r, 25, 22, 9);
+        }
+        seal(r)
+    }
+    /// The SCR.
+    #[must_use]
+    pub fn scr(&self) -> [u8; 8] {
+        let mut r = [0; 8];
+        put(&mut r, 59, 56, (self.version as u64).min(2));
+        put(&mut r, 51, 48, 0b0101);
+        put(&mut r, 47, 47, u64::from(self.version >= Version::V3));
+        put(&mut r, 33, 33, u64::from(self.cmd23));
+        r
+    }
+    /// The SD status; speed class, allocation unit and erase times are those of the profile.
+    #[must_use]
+    pub fn ssr(&self, width: u8) -> [u8; 64] {
+        let (mut r, p) = ([0; 64], &self.profile);
+        put(&mut r, 511, 510, if width == 4 { 2 } else { 0 });
+        let class = match p.wr_bps {
+            1..=1_999_999 => 0,
+            2_000_000..=3_999_999 => 1,
+            4_000_000..=5_999_999 => 2,
+            6_000_000..=9_999_999 => 3,
+            _ => 4,
+        };
+        put(&mut r, 447, 440, class);
+        put(&mut r, 439, 432, if p.copy_bps == 0 { 0xff } else { (p.copy_bps / 1_000_000).min(0xfe) });
+        // 16 KiB doubling up to 8 MiB, then 12, 16, 24, 32 and 64 MiB; 0: not defined.
+        const AU: [u64; 15] =
+            [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 24576, 32768, 49152, 65536, 131_072];
+        put(&mut r, 431, 428, AU.iter().position(|&s| s == p.au).map_or(0, |i| i as u64 + 1));
+        // So many units a second, and one second more.
+        let units = 1_000_000_000_u64.checked_div(p.erase.as_nanos()).unwrap_or(0xffff).clamp(1, 0xffff);
+        put(&mut r, 423, 408, units);
+        put(&mut r, 407, 402, 1 + p.erase.as_millis() / 1000);
+        put(&mut r, 401, 400, 1);
+        r
+    }
+    /// The 64 bytes CMD6 sends for `arg`, and the function of group 1 (0 or 1) that is in use after them if they
+    /// switch.
+    #[must_use]
+    pub fn switch_status(&self, arg: u32, current: u8) -> ([u8; 64], u8) {
+        let mut r = [0; 64];
+        let has = |group: u32, f: u32| f == 0 || (group == 1 && f == 1 && self.high_speed);
+        let mut refused = false;
+        let mut after = current;
+        for group in 1..=6 {
+            let low = 4 * (group - 1);
+            let wanted = (arg >> low) & 15;
+            let now = if group == 1 { u32::from(current) } else { 0 };
+            let selected = match wanted {
+                15 => now,
+                f if has(group, f) => f,
+                _ => {
+                    refused = true;
+                    15
+                }
+            };
+            if group == 1 && selected != 15 {
+                after = selected as u8;
+            }
+            let support = if group == 1 && self.high_speed { 0x8003 } else { 0x8001 };
+            put(&mut r, 415 + 16 * (group - 1), 400 + 16 * (group - 1), support);
+            put(&mut r, 379 + low, 376 + low, selected.into());
+        }
+        put(&mut r, 511, 496, if refused { 0 } else { 100 });
+        put(&mut r, 375, 368, 1);
+        let switches = arg >> 31 == 1 && !refused;
+        (r, if switches { after } else { current })
+    }
+}
+
+/// Writes `value` into bits `high..=low` of a register.
+fn put(register: &mut [u8], high: u32, low: u32, value: u64) {
+    let last = register.len() - 1;
+    for bit in low..=high {
+        let (byte, mask) = (last - bit as usize / 8, 1 << (bit % 8));
+        if (value >> (bit - low)) & 1 == 1 {
+            register[byte] |= mask;
+        } else {
+            register[byte] &= !mask;
+        }
+    }
+}
+
+/// CRC7 (x⁷ + x³ + 1, start 0) of `bytes`.
+pub(crate) fn crc7(bytes: &[u8]) -> u8 {
+    let mut crc = 0_u8;
+    for byte in bytes {
+        crc ^= byte;
+        for _ in 0..8 {
+            crc = if crc & 0x80 != 0 { (crc << 1) ^ (0x09 << 1) } else { crc << 1 };
+        }
+    }
+    crc >> 1
+}
+
+/// Sets CRC7 and end bit of a CID or CSD.
+fn seal(mut register: [u8; 16]) -> [u8; 16] {
+    register[15] = crc7(&register[..15]) << 1 | 1;
+    register
+}
+
+/// A response of 48 bits with its CRC7.
+pub(crate) fn short(index: u8, value: u32) -> Bits {
+    let [a, b, c, d] = value.to_be_bytes();
+    let frame = [index & 0x3f, a, b, c, d];
+    Bits::Short([frame[0], a, b, c, d, crc7(&frame) << 1 | 1])
+}
+
+/// R3: an OCR, index and CRC all ones.
+pub(crate) fn r3(ocr: u32) -> Bits {
+    let [a, b, c, d] = ocr.to_be_bytes();
+    Bits::Short([0x3f, a, b, c, d, 0xff])
+}
+
+/// R2: a register of 16 bytes that has its own CRC7.
+pub(crate) fn r2(register: &[u8; 16]) -> Bits {
+    let mut frame = [0x3f; 17];
+    frame[1..].copy_from_slice(register);
+    Bits::Long(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits `high..=low` of a register, read independently of `put`.
+    fn get(r: &[u8], high: usize, low: usize) -> u64 {
+        let bit = |i: usize| u64::from(r[r.len() - 1 - i / 8] >> (i % 8) & 1);
+        (low..=high).rev().fold(0, |v, i| v << 1 | bit(i))
+    }
+    fn config() -> SdConfig {
+        SdConfig::new(Profile::slow2018(), 0)
+    }
+
+    #[test]
+    fn crc7_has_the_published_values() {
+        assert_eq!(crc7(b"123456789"), 0x75);
+        assert_eq!(crc7(&[0x40, 0, 0, 0, 0]), 0x4a);
+        assert_eq!(short(17, 0x900), Bits::Short([0x11, 0, 0, 9, 0, 0x67]));
+        assert_eq!(r3(0x80ff_8000), Bits::Short([0x3f, 0x80, 0xff, 0x80, 0, 0xff]));
+    }
+
+    #[test]
+    fn each_size_is_what_its_csd_says() {
+        for sectors in [4, 4096, 31_360, 2_097_152, 4_194_304] {
+            let c = SdConfig { sectors, version: Version::V1_1, cmd23: false, ..config() };
+            c.check().unwrap();
+            let r = c.csd(false);
+            assert_eq!((get(&r, 127, 126), get(&r, 103, 96)), (0, 0x32));
+            let blocks = (get(&r, 73, 62) + 1) << (get(&r, 49, 47) + 2);
+            assert_eq!(blocks << (get(&r, 83, 80) - 9), sectors);
+            assert!((9..=10).contains(&get(&r, 83, 80)));
+        }
+        for (sectors, capacity) in [
+            (0x1011 * 1024, Capacity::High),
+            (16_777_216, Capacity::High),
+            (0xff60 * 1024, Capacity::High),
+            (0x1_0000 * 1024, Capacity::Extended),
+            (4_294_705_152, Capacity::Extended),
+        ] {
+            let c = SdConfig { sectors, ..config() };
+            c.check().unwrap();
+            let r = c.csd(true);
+            assert_eq!((c.capacity(), get(&r, 127, 126), get(&r, 103, 96)), (capacity, 1, 0x5a));
+            assert_eq!((get(&r, 69, 48) + 1) * 1024, sectors);
+        }
+    }
+
+    #[test]
+    fn a_card_that_cannot_be_is_refused_by_name() {
+        let text = |c: SdConfig| c.check().unwrap_err().to_string();
+        assert!(text(SdConfig { sectors: 0, ..config() }).contains("0 sectors"));
+        assert!(text(SdConfig { sectors: 4_190_001, ..config() }).contains("SDSC sizes"));
+        assert!(text(SdConfig { sectors: 4_195_328, ..config() }).contains("SDHC starts"));
+        assert!(text(SdConfig { sectors: 8_000_001, ..config() }).contains("multiples of 1024"));
+        assert!(text(SdConfig { sectors: 1 << 32, ..config() }).contains("SDXC ends"));
+        assert!(text(SdConfig { version: Version::V1_1, cmd23: false, ..config() }).contains("SDHC needs"));
+        assert!(text(SdConfig { version: Version::V2, ..config() }).contains("CMD23 needs"));
+        assert!(text(SdConfig { rca: 0, ..config() }).contains("RCA"));
+        let identity = Identity { month: 13, ..config().identity };
+        assert!(text(SdConfig { identity, ..config() }).contains("2018-13"));
+        let c = SdConfig { version: Version::V1_0, sectors: 4096, cmd23: false, ..config() };
+        assert!(text(c).contains("high speed needs"));
+    }
+
+    #[test]
+    fn scr_ssr_and_cid_tell_what_the_card_is() {
+        let c = config();
+        let scr = c.scr();
+        assert_eq!(
+            (get(&scr, 59, 56), get(&scr, 47, 47), get(&scr, 51, 48), get(&scr, 33, 33)),
+            (2, 1, 5, 1)
+        );
+        let ssr = c.ssr(4);
+        assert_eq!((get(&ssr, 511, 510), get(&ssr, 447, 440), get(&ssr, 431, 428)), (2, 3, 9));
+        // 200 units of 5 ms are one second.
+        assert_eq!((get(&ssr, 423, 408), get(&ssr, 407, 402), get(&ssr, 401, 400)), (200, 1, 1));
+        let cid = c.cid();
+        assert_eq!(&cid[..8], b"\x7dMKMOCK1");
+        assert_eq!((get(&cid, 55, 24), get(&cid, 19, 12), get(&cid, 11, 8)), (0x2018_0703, 18, 7));
+        assert_eq!(cid[15], crc7(&cid[..15]) << 1 | 1);
+    }
+
+    #[test]
+    fn cmd6_switches_only_when_every_group_can() {
+        let c = config();
+        let check = c.switch_status(0x00ff_fff1, 0);
+        assert_eq!((check.0[13], check.0[16] & 15, check.1), (3, 1, 0), "mode 0 only looks");
+        let set = c.switch_status(0x80ff_fff1, 0);
+        assert_eq!((set.0[1], set.0[16] & 15, set.1), (100, 1, 1));
+        let bad = c.switch_status(0x80ff_f1f1, 0);
+        assert_eq!((bad.0[1], bad.0[15] & 15, bad.0[16] & 15, bad.1), (0, 15, 1, 0));
+        let keep = c.switch_status(0x80ff_ffff, 1);
+        assert_eq!((keep.0[16] & 15, keep.1), (1, 1));
+    }
+}

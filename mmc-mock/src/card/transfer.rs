@@ -1,0 +1,257 @@
+//! Data phases of an SD card: blocks in and out, their time, and how they end.
+
+use super::sd::{SdCard, State, Volatile};
+use super::status::OUT_OF_RANGE;
+use super::{Sent, Token};
+use crate::fault::What;
+use crate::timing::Timing;
+use mmc_time::{Duration, Instant};
+
+/// Where the blocks come from or go to.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A register; then the function of group 1 that CMD6 selects.
+    Register([u8; 64], Option<u8>),
+    /// Storage, from this byte on.
+    Read(u64),
+    /// To storage, from this byte on.
+    Write(u64),
+}
+
+impl Source {
+    pub(super) fn register(bytes: &[u8], speed: Option<u8>) -> Self {
+        let mut all = [0; 64];
+        all[..bytes.len()].copy_from_slice(bytes);
+        Self::Register(all, speed)
+    }
+}
+
+/// A data phase.
+#[derive(Debug)]
+pub(super) struct Run {
+    source: Source,
+    /// Arrival of the command.
+    started: Instant,
+    /// From there to the first byte of a read.
+    access: Duration,
+    pub(super) block_len: u16,
+    /// Blocks in all; `None`: until CMD12.
+    pub(super) left: Option<u32>,
+    /// It is a single-block command, which never waits for CMD12.
+    single: bool,
+    /// Blocks moved.
+    k: u32,
+    /// The command that opened it was not answered yet.
+    pub(super) fresh: bool,
+    /// Nothing more is sent or taken: the card waits for CMD12.
+    dead: bool,
+    /// The host drives as many lines as the card.
+    aligned: bool,
+    faults: Vec<What>,
+}
+
+impl Run {
+    pub(super) fn is_read(&self) -> bool {
+        !matches!(self.source, Source::Write(_))
+    }
+    pub(super) fn ready(&self, k: u32, timing: &Timing) -> Instant {
+        let blocks = u64::from(k) + 1;
+        match self.source {
+            _ if self.left.is_some_and(|n| k >= n) => Instant::NEVER,
+            Source::Register(..) => self.started + self.access,
+            Source::Read(_) => {
+                self.started + self.access + timing.read_stream(blocks * u64::from(self.block_len))
+            }
+            Source::Write(_) => self.started,
+        }
+    }
+    fn is_last(&self) -> bool {
+        self.left == Some(self.k)
+    }
+    /// How many of `blocks` blocks can move at once from here: up to the end of the phase and to the next fault.
+    fn at_once(&self, blocks: usize) -> u32 {
+        if self.dead || !self.aligned || self.block_len != 512 || matches!(self.source, Source::Register(..))
+        {
+            return 0;
+        }
+        let mut n = u32::try_from(blocks).unwrap_or(u32::MAX);
+        if let Some(all) = self.left {
+            n = n.min(all - self.k);
+        }
+        for what in &self.faults {
+            if let What::BlockCrc(k) | What::BlockMissing(k) = *what
+                && k >= self.k
+            {
+                n = n.min(k - self.k);
+            }
+        }
+        n
+    }
+}
+
+impl SdCard {
+    pub(super) fn open_run(
+        &mut self,
+        source: Source,
+        started: Instant,
+        access: Duration,
+        block_len: u16,
+        (left, single): (Option<u32>, bool),
+        faults: &[What],
+    ) {
+        let aligned = self.check_width();
+        self.v.state = if matches!(source, Source::Write(_)) { State::Rcv } else { State::Data };
+        let faults = faults.to_vec();
+        self.v.run = Some(Run {
+            source,
+            started,
+            access,
+            block_len,
+            left,
+            single,
+            k: 0,
+            fresh: true,
+            dead: false,
+            aligned,
+            faults,
+        });
+    }
+
+    /// The data phase is over, by itself or by a command. A write programs what it has taken; the busy time of
+    /// its whole service counts from its command.
+    pub(super) fn end_run(&mut self, now: Instant) {
+        let Volatile { run, state, busy, status, .. } = &mut self.v;
+        let Some(run) = run.take() else { return };
+        *state = State::Tran;
+        match run.source {
+            Source::Register(_, speed) => {
+                if let Some(speed) = speed
+                    && run.is_last()
+                {
+                    self.v.speed = speed;
+                }
+            }
+            Source::Read(at) if run.k > 0 => {
+                let bytes = u64::from(run.k) * u64::from(run.block_len);
+                self.timing.read(at / 512, bytes.div_ceil(512));
+                // An open-ended read that stopped at the end of the card: the card was already reading on.
+                if run.left.is_none() && at + bytes == self.storage.bytes() {
+                    status.raise(OUT_OF_RANGE);
+                }
+            }
+            Source::Write(at) if run.k > 0 => {
+                let service = self.timing.write(at / 512, run.k.into());
+                *state = State::Prg;
+                *busy = now.max(run.started + service.total);
+            }
+            _ => {}
+        }
+        if run.faults.contains(&What::Stuck) {
+            self.stuck = true;
+        }
+    }
+
+    pub(super) fn send_block(&mut self, block: &mut [u8], now: Instant) -> Sent {
+        let Some(run) = self.v.run.as_ref().filter(|r| r.is_read() && !r.dead) else { return Sent::Nothing };
+        let (k, len, aligned) = (run.k, run.block_len, run.aligned);
+        let bad = run.faults.contains(&What::BlockCrc(k));
+        let mut refused = run.faults.contains(&What::BlockMissing(k));
+        let n = block.len().min(len.into());
+        match run.source {
+            Source::Register(bytes, _) => block[..n].copy_from_slice(&bytes[..n]),
+            Source::Read(start) => {
+                let at = start + u64::from(k) * u64::from(len);
+                if let Some(bit) = self.refuses(true, at, len) {
+                    self.v.status.raise(bit);
+                    refused = true;
+                } else if !refused {
+                    refused = self.storage.read(at, &mut block[..n]).is_err();
+                }
+            }
+            Source::Write(_) => {}
+        }
+        let Some(run) = &mut self.v.run else { return Sent::Nothing };
+        if refused {
+            run.dead = true;
+            return Sent::Nothing;
+        }
+        run.k += 1;
+        if run.is_last() {
+            self.end_run(now);
+        }
+        if bad || !aligned || block.len() != usize::from(len) { Sent::BadCrc } else { Sent::Good }
+    }
+
+    pub(super) fn send_blocks(&mut self, blocks: &mut [u8], now: Instant) -> usize {
+        let Some(run) = &mut self.v.run else { return 0 };
+        let Source::Read(start) = run.source else { return 0 };
+        let at = start + u64::from(run.k) * 512;
+        let room = self.storage.bytes().saturating_sub(at) / 512;
+        let n = u64::from(run.at_once(blocks.len() / 512)).min(room) as u32;
+        let bytes = n as usize * 512;
+        if n == 0 || self.storage.read(at, &mut blocks[..bytes]).is_err() {
+            return 0;
+        }
+        run.k += n;
+        if run.is_last() {
+            self.end_run(now);
+        }
+        bytes
+    }
+
+    pub(super) fn take_block(&mut self, block: &[u8], crc_ok: bool, now: Instant) -> Token {
+        let Some(run) = self.v.run.as_ref().filter(|r| !r.is_read() && !r.dead) else {
+            return Token::Nothing;
+        };
+        let (k, len) = (run.k, run.block_len);
+        let Source::Write(start) = run.source else { return Token::Nothing };
+        let at = start + u64::from(k) * u64::from(len);
+        let damaged = !crc_ok
+            || !run.aligned
+            || block.len() != usize::from(len)
+            || run.faults.contains(&What::BlockCrc(k));
+        let missing = run.faults.contains(&What::BlockMissing(k));
+        let token = if missing {
+            Token::Nothing
+        } else if damaged {
+            Token::CrcError
+        } else if let Some(bit) = self.refuses(false, at, len) {
+            self.v.status.raise(bit);
+            Token::Nothing
+        } else if self.storage.write(at, block).is_err() {
+            Token::Nothing
+        } else {
+            Token::Accepted
+        };
+        let Some(run) = &mut self.v.run else { return Token::Nothing };
+        if token == Token::Accepted {
+            run.k += 1;
+            self.v.well_written = run.k;
+        } else {
+            run.dead = true;
+        }
+        // A single block is over however it went; of several, the rest is ignored until CMD12.
+        if run.is_last() || run.single {
+            self.end_run(now);
+        }
+        token
+    }
+
+    pub(super) fn take_blocks(&mut self, blocks: &[u8], now: Instant) -> usize {
+        let Some(run) = &mut self.v.run else { return 0 };
+        let Source::Write(start) = run.source else { return 0 };
+        let at = start + u64::from(run.k) * 512;
+        let room = self.storage.bytes().saturating_sub(at) / 512;
+        let n = u64::from(run.at_once(blocks.len() / 512)).min(room) as u32;
+        let bytes = n as usize * 512;
+        if n == 0 || self.storage.write(at, &blocks[..bytes]).is_err() {
+            return 0;
+        }
+        run.k += n;
+        self.v.well_written = run.k;
+        if run.is_last() {
+            self.end_run(now);
+        }
+        bytes
+    }
+}

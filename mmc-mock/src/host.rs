@@ -1,0 +1,367 @@
+//! A host without a controller: it speaks with any [`Card`] straight over the [`Wire`].
+//!
+//! Every step ends at the instant at which the bits would have passed, so that a register model of a real
+//! controller, without delays of its own, ends the same commands at the same instants.
+//!
+//! What is simpler than on hardware: data move all at once at the instant their phase ends, so an operation that is
+//! aborted before has moved none, and an error in block `k` is told when the whole phase would have ended. A new
+//! clock or width holds at once; the supply takes 1 ms.
+
+use crate::card::{Bits, Card, Sent, Token, crc7};
+use crate::{Wakes, Wire};
+use mmc_hal::{Dir, Payload};
+use mmc_proto::bus::{BusConfig, Power, Signal};
+use mmc_proto::command::{Command, DataShape, Gate, Response};
+use mmc_proto::host::{Capabilities, Cause, Engine, Lease, Phase, Reply, Supervised, Why};
+use mmc_time::{Duration, Instant};
+use std::marker::PhantomData;
+
+/// How long a change of the supply takes.
+pub const POWER_TIME: Duration = Duration::from_millis(1);
+/// How long the host waits for a block that does not come, from the instant at which the phase would have ended
+/// (100 ms is the read limit of SDHC cards).
+pub const DATA_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The engine of the mock host; [`MockHost::new`] gives the host itself.
+#[derive(Debug)]
+pub struct MockHost<P, C> {
+    card: C,
+    caps: Capabilities,
+    wire: Wire,
+    step: Step,
+    payload: PhantomData<fn(P) -> P>,
+}
+
+/// What ended, and how.
+type Ended = Result<Reply, (Cause, Phase)>;
+
+/// Where the running operation is.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Idle,
+    /// The command waits for DAT0 since `since`.
+    Held {
+        cmd: Command,
+        since: Instant,
+    },
+    /// The command has been answered, or not; the host knows at `at`.
+    Answered {
+        cmd: Command,
+        at: Instant,
+        words: Result<[u32; 4], Cause>,
+        /// The direction of the data phase the card has opened.
+        phase: Option<Dir>,
+    },
+    /// All blocks have passed at `at`.
+    Data {
+        shape: DataShape,
+        busy: bool,
+        words: [u32; 4],
+        at: Instant,
+    },
+    /// The card holds DAT0 since `since`.
+    Busy {
+        reply: Reply,
+        since: Instant,
+    },
+    /// It is over at `at`.
+    Over {
+        at: Instant,
+        result: Ended,
+    },
+}
+
+impl<P: Payload, C: Card> MockHost<P, C> {
+    /// A host with `card` in its slot. Keep a clone of a [`Shared`](crate::card::Shared) card as a back door.
+    ///
+    /// It stops whatever it does at once, so an operation never outlasts the caller's limit.
+    #[must_use]
+    pub fn new(card: C, caps: Capabilities) -> Supervised<Self> {
+        let engine =
+            Self { card, caps, wire: Wire { hz: 0, lines: 1 }, step: Step::Idle, payload: PhantomData };
+        Supervised::new(engine, Duration::ZERO)
+    }
+    /// The card.
+    pub fn card(&self) -> &C {
+        &self.card
+    }
+    /// Clock and lines in use.
+    #[must_use]
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// When the present step moves on by itself.
+    fn next(&self) -> Instant {
+        match self.step {
+            Step::Idle => Instant::NEVER,
+            Step::Answered { at, .. } | Step::Data { at, .. } | Step::Over { at, .. } => at,
+            Step::Held { since, .. } | Step::Busy { since, .. } => self.card.busy_until(since).max(since),
+        }
+    }
+
+    /// Sends the command at `start`.
+    fn send(&mut self, cmd: Command, start: Instant) -> Step {
+        if cmd.init_clocks {
+            self.card.idle_clocks(80);
+        }
+        let arrived = start + self.wire.clocks(Wire::command_clocks(cmd.init_clocks));
+        let answer = self.card.command(cmd.index, cmd.arg, arrived);
+        let clocks = Wire::response_clocks(cmd.response, answer.response.is_some());
+        let words = match (cmd.response, answer.response) {
+            (Response::None, _) => Ok([0; 4]),
+            (_, None) if !self.card.present() => Err(Cause::NoCard),
+            (_, None) => Err(Cause::Timeout),
+            (kind, Some(bits)) => check(kind, cmd.index, &bits),
+        };
+        let phase = answer.data.map(|p| if p.read { Dir::Read } else { Dir::Write });
+        Step::Answered { cmd, at: arrived + self.wire.clocks(clocks), words, phase }
+    }
+
+    /// The response is in: what follows.
+    fn answered(&self, cmd: Command, at: Instant, words: [u32; 4], phase: Option<Dir>) -> Step {
+        let Some(shape) = cmd.data else {
+            let reply = Reply { words, bytes: 0 };
+            return if cmd.busy {
+                Step::Busy { reply, since: at }
+            } else {
+                Step::Over { at, result: Ok(reply) }
+            };
+        };
+        let (n, len) = (shape.blocks, shape.block_len);
+        let opened = phase == Some(shape.dir);
+        let end = match shape.dir {
+            _ if !opened => Instant::NEVER,
+            Dir::Read => self.wire.read_end(at, n, len, self.card.ready(n - 1)),
+            Dir::Write => self.wire.write_end(at, n, len, self.card.ready(n - 1)),
+        };
+        if !end.is_never() {
+            return Step::Data { shape, busy: cmd.busy, words, at: end };
+        }
+        // The card does not take part: no block comes, or nobody acknowledges the first one.
+        let (at, cause) = match shape.dir {
+            Dir::Read => (at + DATA_TIMEOUT, Cause::Timeout),
+            Dir::Write => (self.wire.write_end(at, 1, len, at), Cause::NoCrcStatus),
+        };
+        Step::Over { at, result: Err((cause, Phase::Data)) }
+    }
+
+    /// Moves all blocks of the phase, which ended at `at`.
+    fn transfer(
+        &mut self,
+        shape: DataShape,
+        lease: &mut Lease<'_, P>,
+        at: Instant,
+    ) -> Result<(), (Cause, Instant)> {
+        let mut cursor = Cursor { segment: 0, offset: 0 };
+        let (len, mut left) = (usize::from(shape.block_len), lease.bytes());
+        let mut bounce = vec![0; len];
+        let mut first = Ok(());
+        while left > 0 {
+            let payload = lease.get();
+            // As many whole blocks as lie in one piece of memory, at once; a block across a border by itself.
+            let here = payload.segment(cursor.segment).map_or(0, <[u8]>::len) - cursor.offset;
+            let whole = here.min(usize::try_from(left).unwrap_or(usize::MAX)) / len * len;
+            let room = cursor.offset..cursor.offset + whole;
+            let mut moved = match shape.dir {
+                Dir::Read => match payload.segment_mut(cursor.segment).and_then(|s| s.get_mut(room)) {
+                    Some(blocks) if whole > 0 => self.card.send_many(blocks, at),
+                    _ => 0,
+                },
+                Dir::Write => match payload.segment(cursor.segment).and_then(|s| s.get(room)) {
+                    Some(blocks) if whole > 0 => self.card.take_many(blocks, at),
+                    _ => 0,
+                },
+            };
+            if moved == 0 {
+                let result = match shape.dir {
+                    Dir::Read => {
+                        let sent = self.card.send(&mut bounce, at);
+                        if sent != Sent::Nothing {
+                            cursor.copy(payload, &mut bounce, Dir::Read);
+                        }
+                        match sent {
+                            Sent::Good => Ok(()),
+                            // The rest comes all the same; the first error is the one that counts.
+                            Sent::BadCrc => {
+                                first = first.and(Err((Cause::Crc, at)));
+                                Ok(())
+                            }
+                            Sent::Nothing => Err((Cause::Timeout, at + DATA_TIMEOUT)),
+                        }
+                    }
+                    Dir::Write => {
+                        cursor.copy(payload, &mut bounce, Dir::Write);
+                        match self.card.take(&bounce, true, at) {
+                            Token::Accepted => Ok(()),
+                            Token::CrcError => Err((Cause::Crc, at)),
+                            Token::Nothing => Err((Cause::NoCrcStatus, at)),
+                        }
+                    }
+                };
+                first.and(result)?;
+                moved = len;
+            }
+            cursor.skip(payload, moved);
+            left = left.saturating_sub(moved as u64);
+        }
+        first
+    }
+}
+
+/// A place in a payload.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    segment: usize,
+    offset: usize,
+}
+
+impl Cursor {
+    /// Moves on by `n` bytes, and past segments that are used up.
+    fn skip(&mut self, payload: &impl Payload, n: usize) {
+        self.offset += n;
+        while let Some(len) = payload.segment(self.segment).map(<[u8]>::len) {
+            if self.offset < len {
+                return;
+            }
+            self.offset -= len;
+            self.segment += 1;
+        }
+        self.offset = 0;
+    }
+    /// Copies one block between the payload from here on and `block`; the cursor stays.
+    fn copy(mut self, payload: &mut impl Payload, block: &mut [u8], dir: Dir) {
+        let mut rest = block;
+        self.skip(payload, 0);
+        while !rest.is_empty() {
+            let Some(segment) = payload.segment_mut(self.segment) else { return };
+            let here = &mut segment[self.offset..];
+            let n = here.len().min(rest.len());
+            let (head, tail) = rest.split_at_mut(n);
+            match dir {
+                Dir::Read => here[..n].copy_from_slice(head),
+                Dir::Write => head.copy_from_slice(&here[..n]),
+            }
+            rest = tail;
+            self.skip(payload, n);
+        }
+    }
+}
+
+/// Checks a response as a receiver does: framing, index, CRC7, as far as its kind has them.
+fn check(kind: Response, index: u8, bits: &Bits) -> Result<[u32; 4], Cause> {
+    let word = |b: &[u8]| b.iter().fold(0, |w, &b| w << 8 | u32::from(b));
+    match (kind, bits) {
+        (Response::Long, Bits::Long(b)) => {
+            if b[0] & 0xc0 != 0 || b[16] & 1 == 0 {
+                Err(Cause::Framing)
+            } else if crc7(&b[1..16]) != b[16] >> 1 {
+                Err(Cause::Crc)
+            } else {
+                Ok([word(&b[1..5]), word(&b[5..9]), word(&b[9..13]), word(&b[13..17])])
+            }
+        }
+        (Response::Short | Response::ShortNoCrc, Bits::Short(b)) => {
+            let checked = kind == Response::Short;
+            if b[0] & 0xc0 != 0 || b[5] & 1 == 0 {
+                Err(Cause::Framing)
+            } else if checked && crc7(&b[..5]) != b[5] >> 1 {
+                Err(Cause::Crc)
+            } else if checked && b[0] != index & 63 {
+                Err(Cause::Framing)
+            } else {
+                Ok([word(&b[1..5]), 0, 0, 0])
+            }
+        }
+        _ => Err(Cause::Framing),
+    }
+}
+
+impl<P: Payload, C: Card> Engine for MockHost<P, C> {
+    type Payload = P;
+
+    fn capabilities(&self) -> Capabilities {
+        self.caps
+    }
+    fn start(&mut self, cmd: &Command, _: Option<Lease<'_, P>>, now: Instant) -> Result<(), Cause> {
+        if self.wire.hz == 0 {
+            return Err(Cause::Unsupported("a command while the card clock is stopped"));
+        }
+        let held = cmd.gate == Gate::Idle && self.card.busy_until(now) > now;
+        self.step = if held { Step::Held { cmd: *cmd, since: now } } else { self.send(*cmd, now) };
+        Ok(())
+    }
+    fn set_bus(&mut self, bus: &BusConfig, now: Instant) -> Result<(), Cause> {
+        if bus.hz != 0 && bus.hz < self.caps.min_hz {
+            return Err(Cause::Unsupported("a clock below min_hz"));
+        }
+        if bus.width > self.caps.width {
+            return Err(Cause::Unsupported("more data lines than are wired"));
+        }
+        if bus.signal != Signal::V3_3 {
+            return Err(Cause::Unsupported("signal levels other than 3.3 V"));
+        }
+        self.wire = Wire { hz: bus.hz.min(self.caps.max_hz), lines: bus.width.lines() };
+        self.card.bus(self.wire.hz, self.wire.lines, now);
+        self.step = Step::Over { at: now, result: Ok(Reply::default()) };
+        Ok(())
+    }
+    fn set_power(&mut self, power: Power, now: Instant) -> Result<(), Cause> {
+        self.card.power(power == Power::On, now);
+        if power == Power::Off {
+            self.wire = Wire { hz: 0, lines: 1 };
+            self.card.bus(0, 1, now);
+        }
+        self.step = Step::Over { at: now + POWER_TIME, result: Ok(Reply::default()) };
+        Ok(())
+    }
+    fn advance(&mut self, mut data: Option<Lease<'_, P>>, now: Instant) -> Option<Ended> {
+        // Held, answered, data, busy, over: each step is taken at its own instant, however late the call.
+        loop {
+            let due = self.next();
+            if due > now {
+                return None;
+            }
+            self.step = match self.step {
+                Step::Idle => return None,
+                Step::Held { cmd, .. } => self.send(cmd, due),
+                Step::Answered { cmd, at, words, phase } => match words {
+                    Ok(words) => self.answered(cmd, at, words, phase),
+                    Err(cause) => Step::Over { at, result: Err((cause, Phase::Command)) },
+                },
+                Step::Data { shape, busy, words, at } => {
+                    let moved = match &mut data {
+                        Some(lease) => self.transfer(shape, lease, at),
+                        None => Err((Cause::Unsupported("data without a payload"), at)),
+                    };
+                    let reply = Reply { words, bytes: shape.bytes() };
+                    match moved {
+                        Ok(()) if busy => Step::Busy { reply, since: at },
+                        Ok(()) => Step::Over { at, result: Ok(reply) },
+                        Err((cause, at)) => Step::Over { at, result: Err((cause, Phase::Data)) },
+                    }
+                }
+                Step::Busy { reply, .. } => Step::Over { at: due, result: Ok(reply) },
+                Step::Over { result, .. } => {
+                    self.step = Step::Idle;
+                    return Some(result);
+                }
+            };
+        }
+    }
+    fn waits(&self, _: Instant) -> (Why, Instant) {
+        (Why::Interrupt, self.next())
+    }
+    fn halt(&mut self, _: Instant) {
+        self.step = Step::Idle;
+    }
+    fn halted(&mut self, _: Instant) -> bool {
+        true
+    }
+}
+
+impl<P: Payload, C: Card> Wakes for Supervised<MockHost<P, C>> {
+    fn next_event(&self) -> Instant {
+        self.engine().next()
+    }
+}
