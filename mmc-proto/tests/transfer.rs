@@ -1,0 +1,244 @@
+//! Transfers: what goes over the bus, which error is reported, and what the card is found to be afterwards.
+
+mod support;
+
+use mmc_hal::Dir;
+use mmc_proto::command::{Gate, Stop};
+use mmc_proto::host::{Cause, HostError, Phase, Reply};
+use mmc_proto::machine::{
+    After, CardTraits, Step, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
+};
+use mmc_proto::status::CardStatus;
+use mmc_time::Duration;
+use support::{Card, PRG, Run, TRAN, drive};
+
+const CARD: CardTraits = CardTraits {
+    rca: 0x1234,
+    blocks: 1 << 24,
+    byte_addressed: false,
+    cmd23: true,
+    read_limit: Duration::from_millis(100),
+    write_limit: Duration::from_millis(250),
+    block_time: Duration::from_micros(50),
+};
+
+fn transfer(card: &CardTraits, dir: Dir, lba: u64, blocks: u32) -> Transfer {
+    Transfer::new(card, dir, lba, blocks, TransferOptions::default())
+}
+
+/// Runs `t`; `fault` may answer instead of the card.
+fn run(
+    t: Transfer,
+    card: &mut Card,
+    mut fault: impl FnMut(u8) -> Option<Result<Reply, HostError>>,
+) -> Run<Result<u32, TransferError>> {
+    drive(t, |step, scratch| {
+        let Step::Do(a) = step else { panic!("a transfer only sends commands") };
+        let good = card.answer(&a.command, scratch);
+        (fault(a.command.index).unwrap_or(good), Duration::from_micros(100).min(a.limit))
+    })
+}
+
+fn host(cause: Cause, phase: Phase, index: u8) -> HostError {
+    HostError { cause, phase, index }
+}
+
+#[test]
+fn the_commands_of_each_kind_of_transfer() {
+    let manual = CardTraits { cmd23: false, ..CARD };
+    let bytes = CardTraits { byte_addressed: true, blocks: 4_194_304, ..manual };
+    let open = TransferOptions { open_ended: true };
+    let auto = TransferOptions::default();
+    for (card, dir, blocks, options, expected) in [
+        (CARD, Dir::Read, 1, auto, "CMD17:8"),
+        (CARD, Dir::Write, 1, auto, "CMD24:8 CMD13:12340000"),
+        (CARD, Dir::Read, 4, auto, "CMD23:4 CMD18:8"),
+        (CARD, Dir::Write, 4, auto, "CMD23:4 CMD25:8 CMD13:12340000"),
+        (CARD, Dir::Write, 4, open, "CMD25:8 CMD12:0 CMD13:12340000"),
+        (manual, Dir::Read, 4, auto, "CMD18:8 CMD12:0"),
+        (bytes, Dir::Write, 4, auto, "CMD25:1000 CMD12:0 CMD13:12340000"),
+    ] {
+        let mut sd = Card::sdhc();
+        let t = Transfer::new(&card, dir, 8, blocks, options);
+        assert_eq!(run(t, &mut sd, |_| None).out, Ok(blocks));
+        assert_eq!(sd.log.join(" "), expected);
+    }
+}
+
+#[test]
+fn the_shape_of_the_commands_is_what_a_host_needs() {
+    let mut stops = Vec::new();
+    drive(transfer(&CardTraits { cmd23: false, ..CARD }, Dir::Write, 0, 3), |step, scratch| {
+        let Step::Do(a) = step else { panic!("{step:?}") };
+        match a.command.index {
+            12 => assert!(a.command.gate == Gate::Now && !a.command.busy),
+            13 => assert!(a.command.gate == Gate::Idle, "the host holds it until DAT0 is free"),
+            _ => stops.push(a.command.data.unwrap().stop),
+        }
+        (Card::sdhc().answer(&a.command, scratch), Duration::ZERO)
+    })
+    .out
+    .unwrap();
+    assert_eq!(stops, [Stop::Manual]);
+}
+
+#[test]
+fn bad_arguments_are_refused_before_anything_is_sent() {
+    let bytes = CardTraits { byte_addressed: true, blocks: 1 << 24, ..CARD };
+    for (card, lba, blocks) in [
+        (CARD, 0, 0),
+        (CARD, 1 << 24, 1),
+        (CARD, (1 << 24) - 3, 4),
+        (CARD, u64::MAX, 2),
+        (bytes, (1 << 23) - 1, 2),
+        (CardTraits { blocks: u64::MAX, ..CARD }, 1 << 32, 1),
+    ] {
+        let mut sd = Card::sdhc();
+        let error = run(transfer(&card, Dir::Read, lba, blocks), &mut sd, |_| None).out.unwrap_err();
+        assert!(sd.log.is_empty(), "{:?}", sd.log);
+        assert_eq!((error.phase, error.after, error.done), (TransferPhase::Check, After::Untouched, 0));
+        assert!(!error.is_retryable() && !error.needs_reset());
+    }
+    let last = transfer(&bytes, Dir::Read, (1 << 23) - 1, 1);
+    assert_eq!(run(last, &mut Card::sdhc(), |_| None).out, Ok(1), "the last sector a byte address can name");
+}
+
+#[test]
+fn a_card_that_programs_is_asked_until_it_is_ready() {
+    let mut sd = Card { programming: 9, ..Card::sdhc() };
+    let r = run(transfer(&CARD, Dir::Write, 0, 2), &mut sd, |_| None);
+    assert_eq!(r.out, Ok(2));
+    assert_eq!(sd.log.len(), 2 + 10);
+    assert!(r.took > Duration::from_millis(1 + 2 + 4 + 8 + 16 * 5), "the pauses grow: {}", r.took);
+}
+
+#[test]
+fn a_card_that_never_gets_ready_ends_within_the_limit_and_needs_a_reset() {
+    let mut sd = Card { programming: u32::MAX, ..Card::sdhc() };
+    let t = transfer(&CARD, Dir::Write, 0, 2);
+    let r = run(t, &mut sd, |_| None);
+    let error = r.out.unwrap_err();
+    assert_eq!((error.cause, error.phase), (TransferCause::NotReady, TransferPhase::Ready));
+    assert!(error.needs_reset() && !error.is_retryable());
+    assert_eq!(error.status.unwrap().bits(), PRG);
+    assert!(r.took <= t.limit(), "{} > {}", r.took, t.limit());
+}
+
+#[test]
+fn an_error_in_the_data_is_cleaned_up_and_stays_the_first_error() {
+    for cmd23 in [true, false] {
+        let card = CardTraits { cmd23, ..CARD };
+        for dir in [Dir::Read, Dir::Write] {
+            let mut sd = Card { programming: 2, ..Card::sdhc() };
+            let first = host(Cause::Crc, Phase::Data, 18);
+            let r = run(transfer(&card, dir, 0, 8), &mut sd, |index| match index {
+                18 | 25 => Some(Err(first)),
+                // The cleaning up has troubles of its own.
+                12 => Some(Err(host(Cause::Timeout, Phase::Command, 12))),
+                _ => None,
+            });
+            let error = r.out.unwrap_err();
+            assert_eq!(error.cause, TransferCause::Host(first));
+            assert_eq!((error.phase, error.after), (TransferPhase::Data, After::Ready));
+            assert!(error.is_retryable() && !error.needs_reset());
+            let data = sd.log.iter().position(|l| l.starts_with("CMD18") || l.starts_with("CMD25")).unwrap();
+            assert_eq!(sd.log[data + 1], "CMD12:0");
+            assert!(sd.log[data + 2..].iter().all(|l| l == "CMD13:12340000"), "{:?}", sd.log);
+        }
+    }
+}
+
+#[test]
+fn a_failed_stop_never_turns_into_a_success() {
+    let card = CardTraits { cmd23: false, ..CARD };
+    let first = host(Cause::Timeout, Phase::Command, 12);
+    let r =
+        run(transfer(&card, Dir::Read, 0, 8), &mut Card::sdhc(), |index| (index == 12).then_some(Err(first)));
+    let error = r.out.unwrap_err();
+    assert_eq!((error.cause, error.phase), (TransferCause::Host(first), TransferPhase::Stop));
+    assert_eq!(error.after, After::Ready);
+}
+
+#[test]
+fn error_bits_of_the_card_are_kept_verbatim() {
+    for (bit, retry) in [
+        (CardStatus::WP_VIOLATION, false),
+        (CardStatus::ADDRESS_ERROR, false),
+        (CardStatus::BLOCK_LEN_ERROR, false),
+        (CardStatus::CARD_ECC_FAILED, true),
+        (CardStatus::CC_ERROR, true),
+        (CardStatus::ERROR, true),
+        (CardStatus::OUT_OF_RANGE, false),
+    ] {
+        let mut first = true;
+        let r = run(transfer(&CARD, Dir::Write, 0, 8), &mut Card::sdhc(), |index| {
+            let hit = index == 13 && std::mem::take(&mut first);
+            hit.then_some(Ok(Reply { words: [TRAN | bit.bits(), 0, 0, 0], bytes: 0 }))
+        });
+        let error = r.out.unwrap_err();
+        assert_eq!((error.cause, error.phase), (TransferCause::Card, TransferPhase::Ready), "{bit}");
+        assert_eq!(error.status.unwrap().bits(), TRAN | bit.bits());
+        assert_eq!(error.is_retryable(), retry, "{bit}");
+        assert_eq!(error.after, After::Ready);
+    }
+}
+
+#[test]
+fn reading_ahead_over_the_end_is_an_error_only_with_a_count() {
+    let out_of_range = |at: u8| {
+        move |index: u8| {
+            let word = TRAN | CardStatus::OUT_OF_RANGE.bits();
+            let bytes = if index == 18 { 8 * 512 } else { 0 };
+            (index == at).then_some(Ok(Reply { words: [word, 0, 0, 0], bytes }))
+        }
+    };
+    let open = CardTraits { cmd23: false, ..CARD };
+    let end = open.blocks - 8;
+    let stop = run(transfer(&open, Dir::Read, end, 8), &mut Card::sdhc(), out_of_range(12));
+    assert_eq!(stop.out, Ok(8), "CMD12 of an open-ended read");
+    let counted = run(transfer(&CARD, Dir::Read, end, 8), &mut Card::sdhc(), out_of_range(18));
+    assert_eq!(counted.out.unwrap_err().cause, TransferCause::Card);
+    let write = run(transfer(&open, Dir::Write, end, 8), &mut Card::sdhc(), out_of_range(12));
+    assert_eq!(write.out.unwrap_err().cause, TransferCause::Card);
+}
+
+#[test]
+fn a_short_reply_is_no_success() {
+    let short = Reply { words: [TRAN, 0, 0, 0], bytes: 3 * 512 + 17 };
+    let r = run(transfer(&CARD, Dir::Read, 0, 8), &mut Card::sdhc(), |i| (i == 18).then_some(Ok(short)));
+    let error = r.out.unwrap_err();
+    assert_eq!((error.cause, error.done), (TransferCause::Short(3 * 512 + 17), 3));
+}
+
+#[test]
+fn a_card_that_left_is_gone_and_nothing_more_is_sent() {
+    let mut sd = Card::sdhc();
+    let gone = host(Cause::NoCard, Phase::Data, 25);
+    let r = run(transfer(&CARD, Dir::Write, 0, 8), &mut sd, |i| (i == 25).then_some(Err(gone)));
+    let error = r.out.unwrap_err();
+    assert!(error.media_gone() && !error.needs_reset() && !error.is_retryable());
+    assert_eq!(sd.log.len(), 2);
+    // And one that leaves while we clean up after something else keeps the first error.
+    let r = run(transfer(&CARD, Dir::Write, 0, 8), &mut Card::sdhc(), |i| match i {
+        25 => Some(Err(host(Cause::Crc, Phase::Data, 25))),
+        12 => Some(Err(host(Cause::NoCard, Phase::Submit, 12))),
+        _ => None,
+    });
+    let error = r.out.unwrap_err();
+    assert_eq!(error.cause, TransferCause::Host(host(Cause::Crc, Phase::Data, 25)));
+    assert!(error.media_gone());
+}
+
+#[test]
+fn a_card_still_sending_is_stopped() {
+    // One block, its response was damaged: CMD13 finds the card in the data state.
+    let mut states = vec![TRAN, 0x0b00].into_iter().rev();
+    let mut sd = Card::sdhc();
+    let r = run(transfer(&CARD, Dir::Read, 0, 1), &mut sd, |i| match i {
+        17 => Some(Err(host(Cause::Crc, Phase::Command, 17))),
+        13 => Some(Ok(Reply { words: [states.next().unwrap_or(TRAN), 0, 0, 0], bytes: 0 })),
+        _ => None,
+    });
+    assert_eq!(r.out.unwrap_err().after, After::Ready);
+    assert_eq!(sd.log.join(" "), "CMD17:0 CMD13:12340000 CMD12:0 CMD13:12340000");
+}
