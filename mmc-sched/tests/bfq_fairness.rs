@@ -1,0 +1,322 @@
+//! The fairness of `bfq`, as bounds on what a stream may lag behind or run ahead of its share.
+//!
+//! T1–T7 are those of the description the policy was written from (its §18.2): a stream's service W_i, its share
+//! φ_i = w_i/Σw, the total service W, the largest budget B, all in sectors. Pure mode: `low_latency` 0, `slice_idle` 0, a
+//! fixed `max_budget`, requests of 64 to 256 sectors, so that nothing but fair queueing decides.
+#![cfg(feature = "bfq")]
+
+use mmc_sched::bfq::{Bfq, Expiry};
+use mmc_sched::{
+    Class, Dispatch, Limits, Merges, Op, Outcome, Priority, Queue, Request, RequestId, Run, Scheduler, Slot,
+    StreamId,
+};
+use mmc_time::{Duration, Instant};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+/// `max_budget` in all tests here.
+const B: i128 = 2048;
+
+fn cases(default: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let file = FileFailurePersistence::Direct("tests/bfq_fairness.proptest-regressions");
+    ProptestConfig { cases, failure_persistence: Some(Box::new(file)), ..ProptestConfig::default() }
+}
+
+/// A cheap source of sizes, the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+    fn size(&mut self) -> u32 {
+        64 + 32 * self.roll(7) as u32
+    }
+}
+
+/// A device that serves one run at a time at 1 µs a sector.
+struct Bench {
+    queue: Queue<Vec<Slot>, Bfq>,
+    now: Instant,
+    /// Next sector, queued and in-flight requests of each stream.
+    streams: Vec<(u64, u32)>,
+    served: Vec<i128>,
+}
+
+impl Bench {
+    fn new(weights: &[u32]) -> Self {
+        let limits = Limits { merges: Merges::None, ..Limits::default() };
+        let mut queue = Queue::with_limits(vec![Slot::FREE; 256], Bfq::new(), limits);
+        for (name, value) in [("low_latency", "0"), ("slice_idle", "0"), ("max_budget", "2048")] {
+            queue.tune(name, value).unwrap();
+        }
+        for (i, &w) in weights.iter().enumerate() {
+            queue.policy_mut().set_weight(StreamId(i as u32), Some(w)).unwrap();
+        }
+        let streams = (0..weights.len() as u64).map(|i| (i << 32, 0)).collect();
+        Self { queue, now: Instant::ZERO, streams, served: vec![0; weights.len()] }
+    }
+    fn add(&mut self, i: usize, blocks: u32, priority: Priority) {
+        let (lba, n) = &mut self.streams[i];
+        let mut r = Request::new(Op::Read, *lba, blocks, StreamId(i as u32));
+        r.priority = priority;
+        *lba += u64::from(blocks);
+        *n += 1;
+        self.queue.insert(r, self.now).unwrap();
+    }
+    fn fill(&mut self, i: usize, depth: u32, dice: &mut Dice) {
+        while self.streams[i].1 < depth {
+            self.add(i, dice.size(), Priority::default());
+        }
+    }
+    fn start(&mut self) -> Option<(usize, Run)> {
+        match self.queue.dispatch(self.now) {
+            Dispatch::Run(run) => {
+                let i = self.queue.request(run.head).unwrap().stream.0 as usize;
+                self.served[i] += i128::from(run.blocks);
+                Some((i, run))
+            }
+            Dispatch::Empty => None,
+            Dispatch::Wait { .. } => panic!("idle with work queued"),
+        }
+    }
+    fn finish(&mut self, i: usize, id: RequestId) {
+        let blocks = self.queue.request(id).unwrap().blocks;
+        self.now += Duration::from_micros(blocks.into());
+        self.queue.complete(id, Outcome { blocks, failed: false }, self.now).unwrap();
+        self.streams[i].1 -= 1;
+    }
+}
+
+/// The service of all streams at the beginning of each slot while all of them always have work.
+fn backlogged(weights: &[u32], seed: u64, slots: usize) -> Vec<Vec<i128>> {
+    let mut dice = Dice(seed | 1);
+    let mut bench = Bench::new(weights);
+    let mut rows = Vec::new();
+    let mut slot = 0;
+    while rows.len() < slots {
+        for i in 0..weights.len() {
+            bench.fill(i, 4, &mut dice);
+        }
+        let before = bench.served.clone();
+        let (i, run) = bench.start().expect("all have work");
+        if bench.queue.policy().slots() != slot {
+            slot = bench.queue.policy().slots();
+            rows.push(before);
+        }
+        bench.finish(i, run.head);
+    }
+    rows
+}
+
+/// The largest lag and lead in units of B over all intervals, how far any two are beyond T3, and their number.
+#[derive(Default, Debug)]
+struct Worst {
+    lag: f64,
+    lead: f64,
+    pair: f64,
+    share: f64,
+    intervals: u64,
+}
+
+fn worst(weights: &[u32], rows: &[Vec<i128>]) -> Worst {
+    let all: i128 = weights.iter().map(|&w| i128::from(w)).sum();
+    let (b, phi) = (B as f64, all as f64);
+    let mut worst = Worst::default();
+    for (n, from) in rows.iter().enumerate() {
+        for to in &rows[n + 1..] {
+            worst.intervals += 1;
+            let total: i128 = to.iter().sum::<i128>() - from.iter().sum::<i128>();
+            let (mut low, mut high) = (f64::MAX, f64::MIN);
+            for (i, &w) in weights.iter().enumerate() {
+                let got = to[i] - from[i];
+                // φ·W − W_i, exact but for the division.
+                let lag = (i128::from(w) * total - got * all) as f64 / phi;
+                worst.lag = worst.lag.max(lag / b);
+                worst.lead = worst.lead.max(-lag / b);
+                low = low.min((got as f64 + 2.0 * b) / f64::from(w));
+                high = high.max((got as f64 - 2.0 * b) / f64::from(w));
+            }
+            // T3: W_i/w_i − W_j/w_j ≤ 2B/w_i + 2B/w_j for equal B (the terms with 1/Φ cancel).
+            worst.pair = worst.pair.max(high - low);
+        }
+    }
+    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+    let total: i128 = last.iter().sum::<i128>() - first.iter().sum::<i128>();
+    for (i, &w) in weights.iter().enumerate() {
+        let share = (last[i] - first[i]) as f64 / total as f64;
+        worst.share = worst.share.max((share - f64::from(w) / phi).abs());
+    }
+    worst
+}
+
+proptest! {
+    #![proptest_config(cases(24))]
+
+    /// T1 and T2: W_i within 2B of φ_i·W either way; T3 for any two. One sector for rounding.
+    #[test]
+    fn service_stays_within_two_budgets_of_the_share(
+        weights in prop::collection::vec(1u32..=1000, 2..=16), seed: u64,
+    ) {
+        let w = worst(&weights, &backlogged(&weights, seed, 320));
+        let sector = 1.0 / B as f64;
+        prop_assert!(w.intervals >= 50_000);
+        prop_assert!(w.lag <= 2.0 + sector, "T1: lag {} B", w.lag);
+        prop_assert!(w.lead <= 2.0 + sector, "T2: lead {} B", w.lead);
+        prop_assert!(w.pair <= 1e-9, "T3: {} sectors per weight too much", w.pair);
+    }
+
+    /// T4: a request of a stream that owes nothing goes out before (ℓ + B)/φ + B sectors of others are served.
+    #[test]
+    fn a_lone_request_waits_for_its_own_share_and_one_budget(
+        weights in prop::collection::vec(1u32..=1000, 2..=16), seed: u64,
+    ) {
+        let all: i128 = weights.iter().map(|&w| i128::from(w)).sum();
+        let mut dice = Dice(seed | 1);
+        let mut bench = Bench::new(&weights);
+        let w = i128::from(weights[0]);
+        // Service when the probe went in and its size; when the next one may go in.
+        let (mut asked, mut pause): (Option<(i128, i128)>, i128) = (None, 0);
+        for _ in 0..3000 {
+            for i in 1..weights.len() {
+                bench.fill(i, 3, &mut dice);
+            }
+            let total: i128 = bench.served.iter().sum();
+            if asked.is_none() && total >= pause && dice.roll(8) == 0 {
+                let size = dice.size();
+                bench.add(0, size, Priority::default());
+                asked = Some((total, size.into()));
+            }
+            let (i, run) = bench.start().expect("all have work");
+            if let Some((at, size)) = asked {
+                let waited = bench.served.iter().sum::<i128>() - at;
+                prop_assert!(waited * w <= (size + B) * all + B * w + w, "{waited} for {size}");
+                if i == 0 {
+                    asked = None;
+                    // Until its finish time has passed for sure.
+                    pause = total + size * all / w + B;
+                }
+            }
+            bench.finish(i, run.head);
+        }
+    }
+
+    /// T7: pausing gains nothing: over any interval that begins at a return, a stream that comes and goes gets
+    /// no more than its share and 2B.
+    #[test]
+    fn a_stream_cannot_gain_by_pausing(
+        weights in prop::collection::vec(10u32..=400, 2..=8), seed: u64, on in 1u64..40, off in 1u64..40,
+    ) {
+        let all: i128 = weights.iter().map(|&w| i128::from(w)).sum();
+        let mut dice = Dice(seed | 1);
+        let mut bench = Bench::new(&weights);
+        let (mut left, mut busy) = (0, false);
+        let mut starts: Vec<(i128, i128)> = Vec::new();
+        for _ in 0..2500 {
+            for i in 1..weights.len() {
+                bench.fill(i, 3, &mut dice);
+            }
+            if left == 0 {
+                busy = !busy;
+                left = 1 + dice.roll(if busy { on } else { off });
+                if busy {
+                    starts.push((bench.served[0], bench.served.iter().sum()));
+                }
+            }
+            left -= 1;
+            // Not at the instant of a completion: that would be the back-shift, which is worth a budget.
+            bench.now += Duration::from_nanos(1);
+            if busy {
+                bench.fill(0, 1 + dice.roll(3) as u32, &mut dice);
+            }
+            let (i, run) = bench.start().expect("all have work");
+            bench.finish(i, run.head);
+            let (own, total) = (bench.served[0], bench.served.iter().sum::<i128>());
+            for &(own_then, total_then) in &starts {
+                let lead = (own - own_then) * all - i128::from(weights[0]) * (total - total_then);
+                // Not at slot boundaries: one request more.
+                prop_assert!(lead <= (2 * B + 256) * all, "lead of {} sectors", lead / all);
+            }
+        }
+    }
+
+    /// T5: with idling off nothing that is queued ever makes the device wait.
+    #[test]
+    fn without_idling_the_device_works_while_anything_is_queued(
+        steps in prop::collection::vec((0usize..6, 0u8..3, 1u32..300, any::<bool>()), 1..300),
+    ) {
+        let mut bench = Bench::new(&[40, 40, 10, 80, 500, 1]);
+        let classes = [Class::BestEffort, Class::RealTime, Class::Idle];
+        let mut flying = Vec::new();
+        for (i, class, blocks, serve) in steps {
+            bench.now += Duration::from_micros(500);
+            bench.add(i, blocks, Priority { class: classes[usize::from(class)], level: 4 });
+            if serve {
+                flying.extend(bench.start());
+            }
+            if flying.len() > 1 {
+                let (i, run) = flying.remove(0);
+                bench.finish(i, run.head);
+            }
+        }
+        while let Some((i, run)) = bench.start() {
+            bench.finish(i, run.head);
+        }
+        for (i, run) in flying {
+            bench.finish(i, run.head);
+        }
+        prop_assert!(bench.queue.is_empty());
+    }
+}
+
+/// The figures in `docs/bfq.md`.
+#[test]
+fn lag_and_lead_do_not_grow_with_the_number_of_streams() {
+    for n in [2, 4, 8, 16] {
+        let weights: Vec<u32> = (0..n).map(|i| 10 * (1 + i % 8)).collect();
+        let w = worst(&weights, &backlogged(&weights, 7, 1500));
+        println!(
+            "{n} streams: lag {:.2} B, lead {:.2} B, share error {:.4}, {} intervals",
+            w.lag, w.lead, w.share, w.intervals
+        );
+        assert!(w.lag < 1.75 && w.lead < 1.75, "{w:?}");
+        assert!(w.share < 0.01, "{w:?}");
+    }
+}
+
+/// T6: the strict order of classes leaves the lower ones at least a request each 200 ms, and best effort keeps
+/// its fairness in what is left.
+#[test]
+fn lower_classes_are_served_every_200_ms_whatever_the_higher_ones_do() {
+    let mut dice = Dice(3);
+    // 0, 1: best effort, weights 10 and 30; 2: real time; 3: idle class.
+    let mut bench = Bench::new(&[10, 30, 40, 40]);
+    let classes = [Class::BestEffort, Class::BestEffort, Class::RealTime, Class::Idle];
+    let mut last = [Instant::ZERO; 3];
+    let mut longest = [Duration::ZERO; 3];
+    while bench.now < Instant::from_secs(60) {
+        for (i, &class) in classes.iter().enumerate() {
+            while bench.streams[i].1 < 4 {
+                // Large enough for some slots to end by their time.
+                bench.add(i, 32 * dice.size(), Priority { class, level: 4 });
+            }
+        }
+        let (i, run) = bench.start().expect("all have work");
+        let class = [1, 1, 0, 2][i];
+        longest[class] = longest[class].max(bench.now.since(last[class]));
+        last[class] = bench.now;
+        bench.finish(i, run.head);
+    }
+    // The largest request takes 8.2 ms; a slot of a request in progress and one of the other class come before.
+    let bound = Duration::from_millis(200 + 9 + 9);
+    println!("longest pauses: best effort {}, idle class {}", longest[1], longest[2]);
+    assert!(longest[1] <= bound && longest[2] <= bound, "{longest:?}");
+    let [a, b, real_time, _] = bench.served[..] else { unreachable!() };
+    assert!(real_time > 9 * (a + b), "real time goes first: {:?}", bench.served);
+    assert!((b - 3 * a).abs() <= 3 * (B + 32 * 256) * 4, "shares in best effort: {a} {b}");
+    assert!(bench.queue.policy().expired(Expiry::Exhausted) > 0);
+}
