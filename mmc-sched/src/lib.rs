@@ -21,6 +21,7 @@
 mod any;
 #[cfg(feature = "bfq")]
 pub mod bfq;
+pub mod bound;
 mod fifo;
 mod merge;
 #[cfg(feature = "mq-deadline")]
