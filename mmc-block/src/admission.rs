@@ -44,12 +44,12 @@ where
         match self.scheduler.merge(&request, now) {
             Some((id, Inserted::Merged { into })) => {
                 self.bind(i, id, now);
-                let place = if into == id { Place::Front } else { Place::Back };
+                let place = self.place(id, into);
                 let head = self.table.by_id(into).unwrap_or(i);
                 let (ticket, head) = (self.table.ticket(i), self.table.ticket(head));
                 self.statistics.merged = self.statistics.merged.saturating_add(1);
                 self.observer.merged(ticket, &request, head, place, now);
-                self.settle(into, now);
+                self.settle(id, into, now);
                 self.admit(now);
                 return;
             }
@@ -107,10 +107,7 @@ where
                 self.observer.got_tag(ticket, &request, now);
                 match inserted {
                     Inserted::Queued => self.observer.inserted(ticket, &request, now),
-                    Inserted::Merged { into } => {
-                        self.statistics.merged = self.statistics.merged.saturating_add(1);
-                        self.settle(into, now);
-                    }
+                    Inserted::Merged { into } => self.settle(id, into, now),
                 }
                 true
             }
@@ -145,29 +142,42 @@ where
         }
     }
 
-    /// Something merged into the run of `head`: leaves one tag with the run, at its head, and frees those of runs
-    /// that were joined to it.
-    fn settle(&mut self, head: RequestId, now: Instant) {
-        let Some(first) = self.table.by_id(head) else { return };
-        let mut tag = self.table.get_mut(first).and_then(|e| e.holds.take());
-        let mut next = self.scheduler.next_member(head);
-        for _ in 0..self.scheduler.capacity() {
-            let Some(member) = next else { break };
-            next = self.scheduler.next_member(member);
-            let Some(i) = self.table.by_id(member) else { continue };
-            let Some(e) = self.table.get_mut(i) else { continue };
-            let Some(surplus) = e.holds.take() else { continue };
-            if tag.is_none() {
-                // The old head of a run that grew at its front.
-                tag = Some(surplus);
-            } else {
+    /// `id` merged into the run of `into`: one tag stays with the run, at `into`; those of runs that were joined to
+    /// it on the way are free. Such runs are behind `id` (it closed a gap) or behind `into` (it was appended to a run
+    /// that then was appended itself).
+    fn settle(&mut self, id: RequestId, into: RequestId, now: Instant) {
+        let Some(first) = self.table.by_id(into) else { return };
+        for from in [id, into] {
+            let mut next = Some(from);
+            for _ in 0..self.scheduler.capacity() {
+                let Some(member) = next else { break };
+                next = self.scheduler.next_member(member);
+                let Some(i) = self.table.by_id(member).filter(|i| *i != first) else { continue };
+                let Some(e) = self.table.get_mut(i) else { continue };
+                let Some(surplus) = e.holds.take() else { continue };
                 let request = e.request;
-                self.release(Some(surplus));
-                self.observer.absorbed(self.table.ticket(i), &request, self.table.ticket(first), now);
+                match self.table.get_mut(first) {
+                    Some(e) if e.holds.is_none() => e.holds = Some(surplus),
+                    _ => {
+                        self.release(Some(surplus));
+                        self.statistics.merged = self.statistics.merged.saturating_add(1);
+                        self.observer.absorbed(self.table.ticket(i), &request, self.table.ticket(first), now);
+                    }
+                }
             }
         }
-        if let Some(e) = self.table.get_mut(first) {
-            e.holds = tag;
+    }
+
+    /// Whether `into` is `id` or behind it in its run: then `id` went to the front.
+    fn place(&self, id: RequestId, into: RequestId) -> Place {
+        let mut next = Some(id);
+        for _ in 0..self.scheduler.capacity() {
+            match next {
+                Some(member) if member == into => return Place::Front,
+                Some(member) => next = self.scheduler.next_member(member),
+                None => break,
+            }
         }
+        Place::Back
     }
 }

@@ -33,12 +33,12 @@ pub trait Observer {
     fn inserted(&mut self, ticket: Ticket, request: &Request, now: Instant) {
         let _ = (ticket, request, now);
     }
-    /// It was merged without taking a tag; `head` heads the run now: the ticket itself after a front merge
+    /// It was merged without taking a tag, into the run that has the tag of `head`
     /// (`block_bio_backmerge`, `block_bio_frontmerge`).
     fn merged(&mut self, ticket: Ticket, request: &Request, head: Ticket, place: Place, now: Instant) {
         let _ = (ticket, request, head, place, now);
     }
-    /// The run that `ticket` headed was joined to the one that `head` heads; its tag is free (`block_rq_merge`).
+    /// The run that had the tag of `ticket` was joined to the one that has the tag of `head`; the tag of `ticket` is free (`block_rq_merge`).
     fn absorbed(&mut self, ticket: Ticket, request: &Request, head: Ticket, now: Instant) {
         let _ = (ticket, request, head, now);
     }
@@ -74,7 +74,8 @@ pub struct Statistics {
     pub completed: u64,
     /// Requests that ended with an error.
     pub failed: u64,
-    /// Requests merged into another.
+    /// Requests and whole runs merged into another: without errors, each accepted request is merged or heads a
+    /// command.
     pub merged: u64,
     /// Commands (whole transfer conversations) sent, repetitions included.
     pub commands: u64,
