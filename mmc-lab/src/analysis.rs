@@ -100,13 +100,16 @@ pub struct Hung {
     /// For how long, nanoseconds (seconds in the JSON).
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub slept: u64,
-    /// What ended the sleep, in words: a request, or a free tag.
+    /// What ended the sleep, in words: a request (`journal write at sector …`), or a `free tag`.
     pub waits_for: String,
     /// What was sent before the thing it waited for.
     pub ahead: Ahead,
     /// Stamp of the end of the sleep, nanoseconds. Not in the JSON.
     #[serde(skip)]
     pub until: u64,
+    /// The request it waited for; `None` if for a tag. Not in the JSON.
+    #[serde(skip)]
+    pub request: Option<Victim>,
 }
 
 /// The answer. The fields that `mmc-lab explain --json` prints come first, in its order; the others are for people.
@@ -370,7 +373,7 @@ impl Analysis {
         if !is_long && !is_worst {
             return;
         }
-        let victim = victim(request, end, unfinished, self.tracker.ahead(request));
+        let victim = victim_of(request, end, unfinished, self.tracker.ahead(request));
         if is_worst && let Some(worst) = self.worst.get_mut(request.class.index()) {
             *worst = Some(victim.clone());
         }
@@ -401,7 +404,7 @@ fn rank(kind: Kind) -> u8 {
 }
 
 /// The parts of a wait that ends at `end`; whatever the stamps say, no part is negative and the parts sum to the wait.
-fn victim(request: &Request, end: u64, unfinished: bool, ahead: Ahead) -> Victim {
+fn victim_of(request: &Request, end: u64, unfinished: bool, ahead: Ahead) -> Victim {
     let start = request.first;
     let end = end.max(start);
     let entered = request.inserted.or(request.got_tag).or(request.issued);

@@ -71,7 +71,7 @@ pub fn format_size(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0..0x400 => return format!("{bytes} B"),
         0x400..0x10_0000 => (1024.0, "KiB"),
-        0x10_0000..0x4000_0000 => (1_048_576.0, "MiB"),
+        0x10_0000..0x2_8000_0000 => (1_048_576.0, "MiB"),
         _ => (1_073_741_824.0, "GiB"),
     };
     format!("{} {name}", trim(format!("{:.1}", bytes as f64 / unit)))
@@ -152,6 +152,8 @@ mod tests {
         assert_eq!(format_size(28 << 10), "28 KiB");
         assert_eq!(format_size(63 << 20), "63 MiB");
         assert_eq!(format_size(3 << 19), "1.5 MiB");
+        assert_eq!(format_size(1090 << 20), "1090 MiB");
+        assert_eq!(format_size(10 << 30), "10 GiB");
         assert_eq!(format_size(100), "100 B");
     }
 }

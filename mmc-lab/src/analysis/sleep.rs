@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Hung;
 use super::request::{Mark, Request, Tracker};
+use super::{Hung, victim_of};
 
 /// When a task was last awake for sure.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,14 @@ impl Sleepers {
             if slept >= self.limit {
                 let ahead = tracker.sent_since(was.mark);
                 let task = task.to_string();
-                self.hung.push(Hung { task, slept, waits_for: "a free tag".into(), ahead, until: at });
+                self.hung.push(Hung {
+                    task,
+                    slept,
+                    waits_for: "free tag".into(),
+                    ahead,
+                    until: at,
+                    request: None,
+                });
             }
         }
         self.submits(task, at, tracker);
@@ -69,6 +76,7 @@ impl Sleepers {
         let slept = at.saturating_sub(was.at);
         *was = Awake { at, mark: tracker.mark() };
         if slept >= self.limit {
+            let ahead = tracker.ahead(request);
             let still = if unfinished { ", not done when the trace ends" } else { "" };
             self.hung.push(Hung {
                 task: request.task.to_string(),
@@ -80,8 +88,9 @@ impl Sleepers {
                     request.rwbs,
                     request.sectors
                 ),
-                ahead: tracker.ahead(request),
+                ahead,
                 until: at,
+                request: Some(victim_of(request, at, unfinished, ahead)),
             });
         }
     }

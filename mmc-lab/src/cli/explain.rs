@@ -1,0 +1,441 @@
+//! `mmc-lab explain`: who waited for whom in a real trace, for how long, and why.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::analysis::{Analysis, Class, Options, Report, Victim};
+use crate::blame::{Ahead, verdict};
+use crate::trace::ftrace::{self, Line};
+use crate::units::{format_size, format_time, parse_time};
+
+/// Victims shown in the text unless `--top` asks for more.
+const SHOWN: usize = 10;
+/// Width of the text.
+const COLUMNS: usize = 100;
+/// How to record a trace.
+const RECORD: &str = "record one with `echo 1 > /sys/kernel/tracing/events/block/enable` and save \
+    /sys/kernel/tracing/trace";
+
+/// Reads a trace of the block layer and says who waited for whom, for how long, and why.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mmc-lab explain trace.txt.gz               what stalled and why
+  mmc-lab explain trace.txt --hung 2s        every wait of 2 s or more
+  mmc-lab explain trace.txt --top 50 --json  the 50 longest waits, for a program
+  mmc-lab explain trace.txt --busy 16        latencies under load only
+
+To record a trace:
+  cd /sys/kernel/tracing; echo mono > trace_clock; echo 65536 > buffer_size_kb
+  echo 1 > events/block/enable; ...; cat trace > /tmp/trace.txt
+
+Exit status: 0 done, 1 the trace cannot be read or holds no block event, 2 wrong usage.")]
+pub struct Args {
+    /// Text of ftrace, plain or gzip; - for the standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Report every wait of at least TIME, and tasks that slept so long without a break, as 10s or 500ms
+    /// [default: 10s, and the 10 longest waits in any case]
+    #[arg(long, value_name = "TIME")]
+    pub hung: Option<String>,
+    /// Report the N longest waits, however short
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Latencies by class: only of bios queued while at least N requests were outstanding
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub busy: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Device, as 179,0 [default: the one with the most events]
+    #[arg(long, value_name = "MAJ,MIN")]
+    pub dev: Option<String>,
+}
+
+/// Why there is no answer: one line and the exit status.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// An option has a value that is not accepted.
+    #[error("{0}")]
+    Usage(String),
+    /// The trace is of no use.
+    #[error("{0}")]
+    Input(String),
+}
+
+impl Failure {
+    /// 2 for wrong usage, 1 for a useless trace.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Input(_) => 1,
+        }
+    }
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// Device it is about, major and minor.
+    pub dev: (u32, u32),
+    /// Block events of that device.
+    pub events: u64,
+    /// What happened.
+    pub report: Report,
+    /// What the reader of the report should know about the trace: skipped lines, other devices, a coarse clock, …
+    pub notes: Vec<String>,
+}
+
+/// Runs the command: the report to the standard output, or one line to the standard error.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    let text =
+        match explain(args).and_then(|found| if args.json { json(&found) } else { Ok(text(&found, args)) }) {
+            Ok(text) => text,
+            Err(failure) => {
+                eprintln!("mmc-lab explain: {failure}");
+                return failure.status().into();
+            }
+        };
+    // Nobody may be reading any more (`| head`): that is no failure of ours.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Reads the trace and finds out.
+///
+/// # Errors
+/// [`Failure::Usage`] for an option's value, before the file is touched; [`Failure::Input`] for a trace that cannot be
+/// read, is empty, or holds no event of a block device.
+pub fn explain(args: &Args) -> Result<Explanation, Failure> {
+    let options = options(args)?;
+    let wanted = args.dev.as_deref().map(device).transpose()?;
+    let name = args.file.display();
+    let unreadable = |error: io::Error| Failure::Input(format!("cannot read {name}: {error}"));
+    let mut input = if args.file == Path::new("-") {
+        crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?
+    } else {
+        crate::trace::open(&args.file).map_err(unreadable)?
+    };
+    let mut found = Reading::new(options, wanted);
+    let end = ftrace::read(&mut *input, |line| found.line(line));
+    found.conclude(&name.to_string(), end)
+}
+
+fn options(args: &Args) -> Result<Options, Failure> {
+    let usage = |error| Failure::Usage(format!("--hung: {error}"));
+    let given = args.hung.as_deref().map(parse_time).transpose().map_err(usage)?;
+    let default = Options::default();
+    let (top, threshold) = match (args.top, given) {
+        (Some(top), _) => (top, None),
+        (None, Some(limit)) => (0, Some(limit)),
+        (None, None) => (default.top, default.threshold),
+    };
+    Ok(Options { busy: args.busy, top, threshold, hung: given.unwrap_or(default.hung) })
+}
+
+fn device(text: &str) -> Result<(u32, u32), Failure> {
+    text.split_once([',', ':'])
+        .and_then(|(major, minor)| Some((major.trim().parse().ok()?, minor.trim().parse().ok()?)))
+        .ok_or_else(|| Failure::Usage(format!("--dev: `{text}` is no device: write major,minor as in 179,0")))
+}
+
+/// A trace being read: one analysis a device.
+struct Reading {
+    options: Options,
+    wanted: Option<(u32, u32)>,
+    devices: BTreeMap<(u32, u32), (u64, Analysis)>,
+    clock: Option<String>,
+    lines: u64,
+    odd: u64,
+    first_odd: u64,
+    lost: u64,
+}
+
+impl Reading {
+    fn new(options: Options, wanted: Option<(u32, u32)>) -> Self {
+        let devices = BTreeMap::new();
+        Self { options, wanted, devices, clock: None, lines: 0, odd: 0, first_odd: 0, lost: 0 }
+    }
+
+    fn line(&mut self, line: Line) {
+        self.lines += 1;
+        match line {
+            Line::Event(event) => {
+                let new = || (0, Analysis::new(self.options));
+                let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
+                *events += 1;
+                if self.wanted.is_none_or(|wanted| wanted == event.dev) {
+                    analysis.push(&event);
+                }
+            }
+            Line::Lost(events) => {
+                self.lost = self.lost.saturating_add(events);
+                self.devices.values_mut().for_each(|(_, analysis)| analysis.lose_track());
+            }
+            Line::Clock(name) => self.clock = Some(name),
+            Line::Other => {}
+            Line::Odd => {
+                if self.odd == 0 {
+                    self.first_odd = self.lines;
+                }
+                self.odd += 1;
+            }
+        }
+    }
+
+    /// All lines are here; `end` is how the input ended.
+    fn conclude(mut self, name: &str, end: io::Result<()>) -> Result<Explanation, Failure> {
+        let most = || self.devices.iter().max_by_key(|(_, (events, _))| *events).map(|(&dev, _)| dev);
+        let Some(dev) = self.wanted.or_else(most) else {
+            return Err(Failure::Input(match end {
+                Err(error) => format!("cannot read {name}: {error}"),
+                Ok(()) if self.lines == 0 => format!("{name} is empty; {RECORD}"),
+                Ok(()) => format!(
+                    "{name} holds no block event of ftrace ({} lines, {} of them not of a trace); {RECORD}",
+                    self.lines, self.odd
+                ),
+            }));
+        };
+        let others = |devices: &BTreeMap<(u32, u32), (u64, Analysis)>| {
+            let all: Vec<_> =
+                devices.iter().map(|((a, b), (n, _))| format!("{a},{b} with {n} events")).collect();
+            all.join("; ")
+        };
+        let Some((events, analysis)) = self.devices.remove(&dev) else {
+            let (major, minor) = dev;
+            return Err(Failure::Input(match self.devices.is_empty() {
+                true => format!("{name} holds no block event of ftrace; {RECORD}"),
+                false => format!(
+                    "{name} holds no event of device {major},{minor}; it has {}",
+                    others(&self.devices)
+                ),
+            }));
+        };
+        let mut report = analysis.finish();
+        report.clock.name = self.clock;
+        let mut notes = Vec::new();
+        if !self.devices.is_empty() {
+            let (major, minor) = dev;
+            let others = others(&self.devices);
+            notes.push(format!(
+                "This is device {major},{minor} with {events} events; the trace also has {others} (choose with --dev)."
+            ));
+        }
+        if let Err(error) = end {
+            notes.push(format!("The file cannot be read to its end ({error}); this is what comes before."));
+        }
+        if self.odd > 0 {
+            notes.push(format!(
+                "{} of {} lines are cut or not of a trace and were skipped; the first is line {}.",
+                self.odd, self.lines, self.first_odd
+            ));
+        }
+        if self.lost > 0 {
+            notes.push(format!(
+                "The recorder lost {} events; {} requests without an end are left out for that. A larger \
+                 buffer_size_kb keeps them.",
+                self.lost, report.lost_track
+            ));
+        }
+        notes.extend(report.clock.advice());
+        if !report.per_bio {
+            notes.push(
+                "The trace has no block_bio_queue lines: latencies by class are per request.".to_owned(),
+            );
+        }
+        if report.unfinished > 0 {
+            notes.push(format!(
+                "{} requests were not done when the trace ended; their times are what had passed by then.",
+                report.unfinished
+            ));
+        }
+        if report.unmatched > 0 {
+            notes.push(format!("{} completions belong to requests from before the trace.", report.unmatched));
+        }
+        Ok(Explanation { dev, events, report, notes })
+    }
+}
+
+/// The object of `--json`, one line; notes go to the standard error.
+fn json(found: &Explanation) -> Result<String, Failure> {
+    let mut text = serde_json::to_string(&found.report)
+        .map_err(|error| Failure::Input(format!("cannot write the report as JSON: {error}")))?;
+    text.push('\n');
+    for note in &found.notes {
+        eprintln!("note: {note}");
+    }
+    Ok(text)
+}
+
+/// The report for people.
+#[must_use]
+pub fn text(found: &Explanation, args: &Args) -> String {
+    let Explanation { dev: (major, minor), events, report, notes } = found;
+    let hung = options(args).map_or(Options::default().hung, |options| options.hung);
+    let took = report.last.saturating_sub(report.first);
+    let mut out = String::new();
+    paragraph(&mut out, &verdict(report, hung, Some(found.dev)));
+    let _ = writeln!(
+        out,
+        "\n{}: {events} block events of device {major},{minor} in {}: {} requests of {} tasks,\n{} read, {} written.",
+        args.file.display(),
+        format_time(took),
+        report.requests,
+        report.tasks,
+        format_size(report.read_bytes),
+        format_size(report.written_bytes),
+    );
+    victims(&mut out, &report.victims, args.top);
+    if !report.hung.is_empty() {
+        let _ = writeln!(out, "\nTasks that slept {} or more without a break", format_time(hung));
+        for one in &report.hung {
+            let _ = writeln!(
+                out,
+                "  {:>8}  {}, until {}, for a {}\n            {}",
+                format_time(one.slept),
+                one.task,
+                stamp(one.until),
+                one.waits_for,
+                went_first(&one.ahead)
+            );
+        }
+    }
+    classes(&mut out, report, args.busy);
+    let _ = writeln!(out, "\nQueue depth over time (greatest {})", report.queue_depth_max);
+    let _ = writeln!(out, "  {}", report.depth.sparkline(COLUMNS - 4));
+    let _ = writeln!(out, "  {} to {} s", stamp(report.first), stamp(report.last));
+    if !notes.is_empty() {
+        let _ = writeln!(out, "\nNotes");
+        for note in notes {
+            paragraph(&mut out, &format!("- {note}"));
+        }
+    }
+    out
+}
+
+/// The longest waits with their parts: `top` of them, or of each bio the longest.
+fn victims(out: &mut String, victims: &[Victim], top: Option<usize>) {
+    if victims.is_empty() {
+        out.push_str("\nNo wait is that long.\n");
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\nLongest waits\n  {:>8}  {:<15} {:<5} {:>10} {:>8} {:>8} {:>8} {:>8}  {:<5}  went first (older + younger)",
+        "wait", "task", "flags", "sector", "size", "tags", "queue", "card", "blame"
+    );
+    let shown: Vec<_> = match top {
+        Some(top) => victims.iter().take(top).collect(),
+        None => {
+            let mut bios = HashSet::new();
+            let mut longest = Vec::new();
+            for v in victims {
+                if longest.len() < SHOWN && (v.queued.is_none() || bios.insert((v.queued, &v.task))) {
+                    longest.push(v);
+                }
+            }
+            longest
+        }
+    };
+    for v in &shown {
+        let _ = writeln!(
+            out,
+            "  {:>8}  {:<15} {:<5} {:>10} {:>8} {:>8} {:>8} {:>8}  {:<5}  {} ({} + {}), {}{}",
+            format_time(v.wait),
+            v.task,
+            v.rwbs,
+            v.sector,
+            format_size(v.sectors.saturating_mul(512)),
+            format_time(v.tag_wait),
+            format_time(v.sched_wait),
+            format_time(v.service),
+            v.blame.word(),
+            v.ahead.requests,
+            v.ahead.older,
+            v.ahead.younger,
+            format_size(v.ahead.bytes),
+            if v.completed.is_none() { ", not done" } else { "" },
+        );
+    }
+    if victims.len() > shown.len() {
+        let more = victims.len() - shown.len();
+        let _ = writeln!(out, "  and {more} more, many of the same bios (--top N or --json shows them)");
+    }
+    let share = |part: fn(&Victim) -> u64| {
+        let whole: u128 = victims.iter().map(|v| u128::from(v.wait)).sum();
+        let part: u128 = victims.iter().map(|v| u128::from(part(v))).sum();
+        (part * 100).checked_div(whole).unwrap_or(0)
+    };
+    let _ = writeln!(
+        out,
+        "  Of the time of all {}: {} % without a tag, {} % in the scheduler, {} % at the card.",
+        victims.len(),
+        share(|v| v.tag_wait),
+        share(|v| v.sched_wait),
+        share(|v| v.service)
+    );
+}
+
+fn classes(out: &mut String, report: &Report, busy: u32) {
+    let what = if report.per_bio { "bios" } else { "requests" };
+    let when = match busy {
+        0 => String::new(),
+        busy => format!(" queued while {busy} or more requests were outstanding"),
+    };
+    let _ = writeln!(
+        out,
+        "\nLatency by class, of {what}{when}\n  {:<13} {:>6} {:>9} {:>9} {:>9}",
+        "class", "n", "p50", "p99", "max"
+    );
+    for class in Class::ALL {
+        let stats = report.classes.get(class);
+        let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_time);
+        let _ = writeln!(
+            out,
+            "  {:<13} {:>6} {:>9} {:>9} {:>9}",
+            class.key(),
+            stats.n,
+            time(stats.p50),
+            time(stats.p99),
+            time(stats.max)
+        );
+    }
+}
+
+fn went_first(ahead: &Ahead) -> String {
+    format!(
+        "{} requests went first: {} older, {} younger, {}; {} of them background writes",
+        ahead.requests,
+        ahead.older,
+        ahead.younger,
+        format_size(ahead.bytes),
+        ahead.background_writes()
+    )
+}
+
+/// A stamp as the trace prints it.
+fn stamp(ns: u64) -> String {
+    format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
+}
+
+/// Adds `text`, broken between words.
+fn paragraph(out: &mut String, text: &str) {
+    let mut column = 0;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > COLUMNS {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out.push('\n');
+}
