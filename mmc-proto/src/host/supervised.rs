@@ -8,19 +8,28 @@ use crate::command::Command;
 use mmc_hal::Payload;
 use mmc_time::{Duration, Instant};
 
+/// Least pause between two looks at a device that is stopping.
+const STOP_POLL: Duration = Duration::from_micros(1);
+
 /// Makes a [`Host`] of an [`Engine`].
 ///
 /// Promises: one operation at a time; exactly one completion each, not later than the caller's limit plus
 /// `grace`; the first error is the one reported; a payload is handed back only when the engine says the device
-/// has stopped, else it is quarantined until [`reclaim`](Self::reclaim) finds the device stopped.
+/// has stopped, else it is quarantined until [`reclaim`](Self::reclaim) finds the device stopped. A success
+/// whose device does not stop by itself within `grace` is told to, and becomes [`Cause::Controller`]: nobody may
+/// use data that are still being written.
+///
+/// An operation that ends by its limit or by [`abort`](Host::abort) is reported in the last phase it has: data, busy, else command.
 #[derive(Debug)]
 pub struct Supervised<E: Engine> {
     engine: E,
     grace: Duration,
     state: State,
     payload: Option<E::Payload>,
-    /// A payload whose device would not stop.
-    quarantine: Option<E::Payload>,
+    /// A payload whose device would not stop, and the bytes of its data phase.
+    quarantine: Option<(E::Payload, u64)>,
+    /// The last instant somebody told us.
+    seen: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +51,7 @@ enum State {
 impl<E: Engine> Supervised<E> {
     /// `grace`: how long the device may take to stop after an error or a limit (stated to callers).
     pub const fn new(engine: E, grace: Duration) -> Self {
-        Self { engine, grace, state: State::Idle, payload: None, quarantine: None }
+        Self { engine, grace, state: State::Idle, payload: None, quarantine: None, seen: Instant::ZERO }
     }
     /// The engine, to look at only.
     pub const fn engine(&self) -> &E {
@@ -51,9 +60,10 @@ impl<E: Engine> Supervised<E> {
     /// The payload of an operation whose device would not stop, once it has. `None`: none is kept, or the
     /// device still runs.
     pub fn reclaim(&mut self, now: Instant) -> Option<E::Payload> {
+        self.seen = self.seen.max(now);
         if self.quarantine.is_some() && self.engine.halted(now) {
-            let mut p = self.quarantine.take()?;
-            self.engine.finish(Lease(&mut p, 0));
+            let (mut p, bytes) = self.quarantine.take()?;
+            self.engine.finish(Lease(&mut p, bytes));
             return Some(p);
         }
         None
@@ -89,7 +99,7 @@ impl<E: Engine> Supervised<E> {
         Ok(bytes)
     }
 
-    /// The engine is done or must stop: wait for the device, then deliver `result`.
+    /// The engine is done, or must stop: wait for the device, then deliver `result`.
     fn stop(&mut self, run: Running, result: Result<Reply, HostError>, now: Instant) {
         if result.is_err() {
             self.engine.halt(now);
@@ -111,7 +121,7 @@ impl<E: Engine> Supervised<E> {
                 Returned::Back(p)
             }
             Some(p) => {
-                self.quarantine = Some(p);
+                self.quarantine = Some((p, run.bytes));
                 Returned::Quarantined
             }
         };
@@ -139,6 +149,7 @@ impl<E: Engine> Host for Supervised<E> {
         let refuse = |cause, operation| {
             Err(SubmitError { error: HostError { cause, phase: Phase::Submit, index }, operation })
         };
+        self.seen = self.seen.max(now);
         if !matches!(self.state, State::Idle) || self.quarantine.is_some() {
             return refuse(Cause::Busy, op);
         }
@@ -147,7 +158,8 @@ impl<E: Engine> Host for Supervised<E> {
                 if let Err(cause) = self.check(&c, None).and_then(|_| self.engine.start(&c, None, now)) {
                     return refuse(cause, Operation::Command(c));
                 }
-                self.begin(Running { index, bytes: 0, until, phase: Phase::Command, data: false });
+                let phase = if c.busy { Phase::Busy } else { Phase::Command };
+                self.begin(Running { index, bytes: 0, until, phase, data: false });
             }
             Operation::Transfer(c, mut p) => {
                 let started = match self.check(&c, Some(&p)) {
@@ -157,7 +169,7 @@ impl<E: Engine> Host for Supervised<E> {
                 match started {
                     Ok(bytes) => {
                         self.payload = Some(p);
-                        self.begin(Running { index, bytes, until, phase: Phase::Command, data: true });
+                        self.begin(Running { index, bytes, until, phase: Phase::Data, data: true });
                     }
                     Err(cause) => return refuse(cause, Operation::Transfer(c, p)),
                 }
@@ -179,6 +191,7 @@ impl<E: Engine> Host for Supervised<E> {
     }
 
     fn poll(&mut self, now: Instant) -> Progress<E::Payload> {
+        self.seen = self.seen.max(now);
         if let State::Running(run) = self.state {
             let lease = match (&mut self.payload, run.data) {
                 (Some(p), true) => Some(Lease(p, run.bytes)),
@@ -209,18 +222,27 @@ impl<E: Engine> Host for Supervised<E> {
         }
         match self.state {
             State::Stopping { run, result, until } => {
-                let stopped = self.engine.halted(now);
-                if stopped || now >= until {
+                if self.engine.halted(now) {
+                    return Progress::Done(self.deliver(run, result, true));
+                }
+                if now >= until {
+                    let result = result.and_then(|_| {
+                        self.engine.halt(now);
+                        Err(HostError { cause: Cause::Controller, phase: run.phase, index: run.index })
+                    });
+                    let stopped = self.engine.halted(now);
                     return Progress::Done(self.deliver(run, result, stopped));
                 }
+                // An engine that names an instant that has passed shall not make the caller spin until the grace ends.
                 let (_, at) = self.engine.waits(now);
-                Progress::Waiting { why: Why::Timer, until: at.min(until) }
+                Progress::Waiting { why: Why::Timer, until: at.max(now + STOP_POLL).min(until) }
             }
             _ => Progress::Idle,
         }
     }
 
     fn abort(&mut self, now: Instant) {
+        self.seen = self.seen.max(now);
         if let State::Running(run) = self.state {
             self.stop(run, Err(HostError { cause: Cause::Aborted, phase: run.phase, index: run.index }), now);
         }
@@ -228,12 +250,30 @@ impl<E: Engine> Host for Supervised<E> {
 }
 
 impl<E: Engine> Drop for Supervised<E> {
-    /// A payload the device may still touch is leaked, never freed.
+    /// Tells a running device to stop. A payload it may still touch then is leaked, never freed; one it has let go is
+    /// given back to its owner's `Drop` in order.
     fn drop(&mut self) {
-        self.engine.halt(Instant::NEVER);
-        if !self.engine.halted(Instant::NEVER) {
-            core::mem::forget(self.payload.take());
-            core::mem::forget(self.quarantine.take());
+        if matches!(self.state, State::Idle) && self.quarantine.is_none() {
+            return;
+        }
+        // Not `NEVER`: an engine that trusts elapsed time would believe that every wait of its own is over.
+        let now = self.seen;
+        self.engine.halt(now);
+        let stopped = self.engine.halted(now);
+        let running = match self.state {
+            State::Idle => 0,
+            State::Running(run) | State::Stopping { run, .. } => run.bytes,
+        };
+        let kept = self.payload.take().map(|p| (p, running));
+        for (mut payload, bytes) in [kept, self.quarantine.take()].into_iter().flatten() {
+            if stopped {
+                self.engine.finish(Lease(&mut payload, bytes));
+            } else {
+                core::mem::forget(payload);
+            }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
