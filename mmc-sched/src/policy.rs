@@ -122,7 +122,8 @@ pub trait Policy: Send {
     fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool);
     /// Which run goes out. A run that is picked leaves the policy.
     fn pick(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick;
-    /// A request of a run that this policy gave out ended; `slot` is that request, not always the one picked.
+    /// A request of a run that this policy gave out ended; `slot` is that request, not always the one picked. It
+    /// has the tag that the picked one had.
     fn completed(&mut self, pool: &mut Pool<'_>, slot: u16, done: Done, now: Instant);
     /// The next instant at which `pick` may answer differently without any other call.
     fn wake_at(&self) -> Option<Instant> {

@@ -354,10 +354,11 @@ impl Core {
         }
         if part.is_none() {
             self.queued = self.queued.saturating_sub(1);
-            let mut at = run.head.slot;
+            let (mut at, tag) = (run.head.slot, pool.tag(lead));
             while at != NIL {
                 pool.edit(at, |s| {
                     s.state = State::InFlight;
+                    s.tag = tag;
                     s.bits |= Bits::STARTED;
                     s.epoch = epoch;
                 });

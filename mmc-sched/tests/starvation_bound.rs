@@ -1,6 +1,8 @@
 //! G4 for `mq-deadline`: the bounds of `bound.rs` hold on a device with random service times, against random and
 //! against adversarial arrivals; where `bound.rs` says there is none, a request really waits for ever.
 
+mod support;
+
 use mmc_sched::bound::{Bound, Waiting, Why, mq_deadline};
 use mmc_sched::mq_deadline::Rules;
 use mmc_sched::{
@@ -149,7 +151,7 @@ fn adversary(b: &mut Bench, rng: &mut Rng, steps: u32, victims: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: support::cases(48), ..ProptestConfig::default() })]
 
     #[test]
     fn random_arrivals_keep_the_bounds(

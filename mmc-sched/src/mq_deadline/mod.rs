@@ -118,6 +118,8 @@ pub struct MqDeadline {
     last_dir: Dir,
     batching: u32,
     starved: u32,
+    /// Runs at the device; `owned` is not that number, it keeps the original's drift.
+    in_device: u32,
     wake: Option<Instant>,
 }
 
@@ -176,6 +178,7 @@ impl MqDeadline {
             last_dir: Dir::Write,
             batching: 0,
             starved: 0,
+            in_device: 0,
             wake: None,
         }
     }
@@ -242,6 +245,7 @@ impl MqDeadline {
         let c = self.class_mut(level);
         *c.latest.get_mut(d) = lba;
         c.owned = c.owned.wrapping_add(1);
+        self.in_device = self.in_device.saturating_add(1);
     }
     /// Whether a decision goes to the writes, of which some wait; counts the decisions for reads.
     fn writes_turn(&mut self, reads_wait: bool) -> bool {
@@ -281,6 +285,7 @@ impl Policy for MqDeadline {
         let level = self.level(pool.request(slot));
         let c = self.class_mut(level);
         c.queued = c.queued.wrapping_add(u32::from(fresh));
+        self.in_device = self.in_device.saturating_sub(u32::from(!fresh));
         self.head.push_front(pool, slot);
         self.wake = None;
     }
@@ -348,6 +353,7 @@ impl Policy for MqDeadline {
             let c = self.class_mut(level);
             c.queued = c.queued.wrapping_sub(1);
             c.owned = c.owned.wrapping_sub(1);
+            self.in_device = self.in_device.saturating_sub(1);
             self.wake = None;
         }
     }
