@@ -1,5 +1,9 @@
 //! Commands as a host sees them: an index, an argument, and the shape of what follows.
 
+mod name;
+
+pub use name::{Dialect, name};
+
 use crate::bus::Width;
 use mmc_hal::Dir;
 

@@ -19,7 +19,9 @@
 pub mod bus;
 pub mod command;
 pub mod crc;
+pub mod frame;
 pub mod host;
 pub mod machine;
 pub mod register;
+pub mod response;
 pub mod status;
