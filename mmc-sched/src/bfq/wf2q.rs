@@ -340,7 +340,7 @@ impl<const N: usize> Engine<N> {
     pub(crate) fn select(&mut self, now: Instant) -> Option<usize> {
         let (class, i, vtime) = self.choose(now)?;
         let t = self.trees.get_mut(class)?;
-        t.vtime = vtime;
+
         t.active &= !bit(i);
         t.since = now;
         let e = self.entities.get_mut(i)?;
@@ -362,5 +362,143 @@ impl<const N: usize> Engine<N> {
             }
         });
         self.forget_idle(class);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    const NOW: Instant = Instant::from_secs(1);
+
+    /// Streams of these weights with work for ever and a budget of 100 each.
+    fn busy(weights: &[u32], vtime: u64) -> Engine<8> {
+        let mut engine = Engine::new();
+        engine.trees[1].vtime = vtime;
+        for (i, &w) in weights.iter().enumerate() {
+            engine.set_weight(i, w, 1);
+            engine.set_budget(i, 100);
+            engine.activate(i, false, 1, NOW);
+        }
+        engine
+    }
+    fn slot(engine: &mut Engine<8>, sectors: u64) -> usize {
+        let i = engine.select(NOW).unwrap();
+        engine.serve(sectors);
+        engine.requeue(i, NOW);
+        i
+    }
+
+    #[test]
+    fn slots_interleave_by_weight_and_go_on_when_virtual_time_wraps() {
+        let order = |vtime| {
+            let mut engine = busy(&[30, 10, 20], vtime);
+            (0..12).map(|_| slot(&mut engine, 100)).collect::<Vec<_>>()
+        };
+        assert_eq!(order(0), [0, 2, 1, 0, 2, 0, 0, 2, 1, 0, 2, 0]);
+        assert_eq!(order(0), order(0_u64.wrapping_sub(50 << SHIFT)), "wraps within these slots");
+    }
+
+    #[test]
+    fn a_slot_is_charged_for_what_it_used_not_for_its_budget() {
+        let mut engine = busy(&[10, 10], 0);
+        let mut got = [0; 2];
+        for _ in 0..40 {
+            let i = engine.select(NOW).unwrap();
+            let sectors = [25, 100][i];
+            engine.serve(sectors);
+            got[i] += sectors;
+            engine.requeue(i, NOW);
+        }
+        assert!(got[0].abs_diff(got[1]) <= 100, "{got:?}");
+    }
+
+    #[test]
+    fn a_stream_that_pauses_comes_back_where_it_was() {
+        let mut engine = busy(&[10, 10], 0);
+        // The first gets a whole slot, goes idle at once and returns: the other one is first now.
+        assert_eq!(engine.select(NOW), Some(0));
+        engine.serve(100);
+        engine.deactivate(0);
+        assert_eq!(engine.get(0).place(), Place::Idle, "it is ahead of virtual time");
+        engine.activate(0, false, 1, NOW);
+        assert_eq!(slot(&mut engine, 100), 1);
+        assert_eq!(slot(&mut engine, 100), 0);
+    }
+
+    #[test]
+    fn an_idle_stream_is_forgotten_when_virtual_time_has_passed_it() {
+        let mut engine = busy(&[10, 10], 0);
+        engine.select(NOW);
+        engine.serve(100);
+        engine.deactivate(0);
+        assert_eq!(engine.trees[1].wsum, 20);
+        slot(&mut engine, 100);
+        assert_eq!((engine.get(0).place(), engine.trees[1].wsum), (Place::Off, 10));
+    }
+
+    #[test]
+    fn virtual_time_jumps_to_the_first_start_when_nobody_is_eligible() {
+        let mut engine = busy(&[10, 10], 0);
+        assert_eq!(engine.select(NOW), Some(0));
+        engine.serve(100);
+        engine.deactivate(0);
+        engine.deactivate(1);
+        engine.activate(0, false, 1, NOW);
+        assert!(after(engine.get(0).start, engine.trees[1].vtime));
+        assert_eq!(engine.select(NOW), Some(0));
+        assert_eq!(engine.trees[1].vtime, engine.get(0).start);
+        // So the other one, which owes nothing, does not get all the time until then.
+        engine.activate(1, false, 1, NOW);
+        assert_eq!(engine.get(1).start, engine.get(0).start);
+    }
+
+    #[test]
+    fn a_new_weight_counts_from_the_next_slot_on() {
+        let mut engine = busy(&[10, 10], 0);
+        engine.set_weight(0, 40, 1);
+        assert_eq!(engine.get(0).weight(), 10);
+        let slots: Vec<usize> = (0..27).map(|_| slot(&mut engine, 100)).collect();
+        let heavy = slots[2..].iter().filter(|&&i| i == 0).count();
+        assert_eq!(heavy, 20, "{slots:?}");
+        assert_eq!(engine.trees[1].wsum, 50);
+    }
+
+    #[test]
+    fn a_new_class_takes_its_weight_along() {
+        let mut engine = busy(&[10, 30], 0);
+        engine.set_weight(1, 30, 0);
+        assert_eq!(slot(&mut engine, 100), 1);
+        assert_eq!((engine.trees[0].wsum, engine.trees[1].wsum), (30, 10));
+        assert_eq!(slot(&mut engine, 100), 1, "real time goes first now");
+        engine.select(NOW);
+        engine.deactivate(1);
+        assert_eq!(engine.trees[0].wsum, 0);
+        assert_eq!(slot(&mut engine, 100), 0);
+    }
+
+    #[test]
+    fn a_back_shift_gives_back_the_lost_time_up_to_one_budget() {
+        let mut engine = busy(&[10, 10], 0);
+        engine.select(NOW);
+        engine.serve(10);
+        engine.deactivate(0);
+        for _ in 0..5 {
+            slot(&mut engine, 100);
+        }
+        let vtime = engine.trees[1].vtime;
+        let back = |coefficient| {
+            let mut engine = engine;
+            engine.activate(0, true, coefficient, NOW);
+            (engine.get(0).start, engine.get(0).finish)
+        };
+        let budget = delta(100, 10);
+        assert_eq!(back(1), (vtime.wrapping_sub(budget), vtime));
+        let (_, raised) = back(2);
+        assert!(after(vtime, raised), "a raised stream keeps a part of its lag");
+        engine.activate(0, false, 1, NOW);
+        assert_eq!(engine.get(0).start, vtime, "without it the time is lost");
     }
 }
