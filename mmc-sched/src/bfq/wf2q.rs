@@ -341,6 +341,7 @@ impl<const N: usize> Engine<N> {
         let (class, i, vtime) = self.choose(now)?;
         let t = self.trees.get_mut(class)?;
 
+        t.vtime = vtime;
         t.active &= !bit(i);
         t.since = now;
         let e = self.entities.get_mut(i)?;
