@@ -179,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
         /// Against a plain vector: reads give what was written last, across chunk borders, erases included.
         #[test]
         fn it_is_a_vector(ops in prop::collection::vec((0..3_u8, 0..900_000_u64, 0..300_000_usize, any::<u8>()), 1..12)) {

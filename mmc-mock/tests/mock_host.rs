@@ -405,7 +405,7 @@ fn a_plain_borrow_is_payload_enough() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
     /// G6 on the mock host: whatever goes wrong wherever, a transfer that says it is done is done, one that fails has
     /// stored nothing outside its range, and each ends within its limit.
     #[test]
