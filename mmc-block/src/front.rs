@@ -4,4 +4,4 @@ mod blocking;
 
 #[cfg(feature = "embedded-hal")]
 pub use blocking::DelayIdle;
-pub use blocking::{Blocking, Failed, Failure, Idle};
+pub use blocking::{Blocking, Failed, Failure, Idle, identify};

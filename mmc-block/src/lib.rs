@@ -29,7 +29,7 @@
 
 mod admission;
 mod assemble;
-//mod bring_up;
+mod bring_up;
 mod core;
 mod disk;
 mod error;
@@ -38,11 +38,11 @@ mod observer;
 mod tag;
 
 pub use crate::core::{Abandoned, Core, Job, Limits, SECTOR, Settings, Work};
-//pub use bring_up::{Init, Ready};
+pub use bring_up::{Init, Up};
 pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 #[cfg(feature = "embedded-hal")]
 pub use front::DelayIdle;
-pub use front::{Blocking, Failed, Failure, Idle};
+pub use front::{Blocking, Failed, Failure, Idle, identify};
 pub use observer::{Observer, Place, Statistics};
 pub use tag::{Done, Stamps, Tag, Ticket};

@@ -6,6 +6,9 @@ mod common;
 use common::*;
 use mmc_block::{Abandoned, Disk, Settings, Stopped, Ticket};
 use mmc_hal::Dir;
+use mmc_mock::card::Card;
+use mmc_mock::fault::What;
+use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch};
 use mmc_proto::host::Host;
 use mmc_proto::machine::CardTraits;
@@ -312,4 +315,45 @@ proptest! {
             prop_assert_eq!(s.commands + s.merged, s.accepted, "a command carries what merged, and no more");
         }
     }
+
+    #[test]
+    fn no_request_is_lost_or_doubled_on_a_mock_card_with_faults(
+        setup in setup(),
+        first in prop::collection::vec(step(), 1..60),
+        second in prop::collection::vec(step(), 1..30),
+        faults in prop::collection::vec((0..200_u64, what()), 0..6),
+    ) {
+        let bench = MockBench::new(Profile::cheap());
+        bench.card.with(|c| {
+            let begin = c.log().count();
+            for (n, what) in &faults {
+                c.faults_mut().push(begin + n, *what);
+            }
+        });
+        let none = faults.is_empty();
+        let mut model = Model::new(bench.host, bench.identified.traits, &setup);
+        model.now = bench.now;
+        model.go(&first);
+        model.drain(|host| host.reclaim(Instant::NEVER));
+        model.go(&second);
+        model.drain(|host| host.reclaim(Instant::NEVER));
+        let mut store = vec![0; REGION as usize * 512];
+        bench.card.with(|c| c.storage_mut().read(0, &mut store)).unwrap();
+        model.compare(&Request { blocks: REGION as u32, ..read(0, 1) }, &store);
+        let violations = bench.card.violations();
+        prop_assert!(!none || violations.is_empty(), "{violations:?}");
+    }
+}
+
+fn what() -> impl Strategy<Value = What> {
+    prop_oneof![
+        3 => Just(What::NoAnswer),
+        3 => Just(What::CommandCrc),
+        3 => Just(What::ResponseCrc),
+        3 => prop_oneof![Just(1 << 19), Just(1 << 20), Just(1 << 26), Just(1_u32 << 31)].prop_map(What::Status),
+        3 => (0..20_u32).prop_map(What::BlockCrc),
+        3 => (0..20_u32).prop_map(What::BlockMissing),
+        1 => Just(What::Stuck),
+        1 => Just(What::Removed),
+    ]
 }

@@ -1,11 +1,13 @@
 //! One request at a time: submit, wait, take.
 
+use crate::bring_up::{Init, Up};
 use crate::disk::{Disk, Next};
 use crate::error::{BlockError, Refusal};
 use crate::observer::Observer;
 use crate::tag::Tag;
 use mmc_hal::{Batch, Payload};
 use mmc_proto::host::Host;
+use mmc_proto::machine::{Identified, IdentifyError};
 use mmc_sched::{Flags, Op, Request, Scheduler, StreamId};
 use mmc_time::Instant;
 
@@ -26,6 +28,28 @@ impl<I: Idle + ?Sized> Idle for &mut I {
         (**self).wait(until);
     }
 }
+
+/// Waits with `idle` until `init` is over: the card, and the batch and the scratch buffer unless the host had to keep
+/// them.
+pub fn identify<H>(
+    host: &mut H,
+    init: &mut Init<H::Payload>,
+    idle: &mut impl Idle,
+) -> (Result<Identified, IdentifyError>, Option<Parts<H>>)
+where
+    H: Host + ?Sized,
+    H::Payload: Batch,
+{
+    loop {
+        match init.poll(host, idle.now()) {
+            Up::Wait { until, .. } => idle.wait(until),
+            Up::Done { card, parts } => return (card, parts),
+        }
+    }
+}
+
+/// The empty batch and the scratch buffer.
+type Parts<H> = (<H as Host>::Payload, <<H as Host>::Payload as Batch>::Buffer);
 
 /// Why a blocking call failed, with the buffer unless the host had to keep it.
 pub struct Failed<B> {

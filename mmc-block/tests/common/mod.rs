@@ -1,15 +1,18 @@
 //! A host with a card of plain memory and a fixed time for each command, shared by the tests of this crate.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
-use mmc_block::{Disk, Next};
+use mmc_block::{Disk, Init, Next, Up};
 use mmc_hal::{Batch, Dir, Payload};
-use mmc_mock::{Buf, BufBatch};
+use mmc_mock::card::{SdCard, SdConfig, Shared};
+use mmc_mock::timing::Profile;
+use mmc_mock::{Buf, BufBatch, MockHost};
+use mmc_proto::bus::Width;
 use mmc_proto::command::Command;
 use mmc_proto::host::{
     Capabilities, Cause, Completion, Host, HostError, Operation, Phase, Progress, Reply, Returned,
-    SubmitError, Why,
+    SubmitError, Supervised, Why,
 };
-use mmc_proto::machine::CardTraits;
+use mmc_proto::machine::{CardTraits, Identified};
 use mmc_sched::{Flags, Op, Request, Scheduler, StreamId};
 use mmc_time::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -55,7 +58,7 @@ pub struct Seen {
     pub blocks: u32,
 }
 
-pub struct Shared {
+pub struct Inside {
     pub store: Vec<u8>,
     pub seen: Vec<Seen>,
     /// What happens to the n-th data command.
@@ -70,7 +73,7 @@ pub struct Shared {
 
 #[derive(Clone)]
 pub struct FakeHost {
-    pub shared: Arc<Mutex<Shared>>,
+    pub shared: Arc<Mutex<Inside>>,
     caps: Capabilities,
 }
 
@@ -83,7 +86,7 @@ struct Going {
 
 /// The host itself; `FakeHost` is the test's handle.
 pub struct Plain {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<Inside>>,
     caps: Capabilities,
     going: Option<Going>,
 }
@@ -93,7 +96,7 @@ impl FakeHost {
         let mut caps = Capabilities::new();
         (caps.max_blocks, caps.max_segments) = (max_blocks, max_segments);
         let store = vec![0; SECTORS as usize * 512];
-        let shared = Shared {
+        let shared = Inside {
             store,
             seen: vec![],
             faults: BTreeMap::new(),
@@ -108,7 +111,7 @@ impl FakeHost {
     pub fn host(&self) -> Plain {
         Plain { shared: self.shared.clone(), caps: self.caps, going: None }
     }
-    pub fn lock(&self) -> MutexGuard<'_, Shared> {
+    pub fn lock(&self) -> MutexGuard<'_, Inside> {
         self.shared.lock().unwrap()
     }
 }
@@ -196,7 +199,7 @@ impl Host for Plain {
     }
 }
 
-impl Shared {
+impl Inside {
     fn copy(&mut self, p: &mut BufBatch, mut at: usize, mut left: usize, dir: Dir) {
         for i in 0..p.segments() {
             let s = p.segment_mut(i).unwrap();
@@ -337,4 +340,32 @@ pub fn disk<P: mmc_sched::Policy>(
 
 pub fn settings(nr_requests: usize) -> mmc_block::Settings {
     mmc_block::Settings { nr_requests, ..mmc_block::Settings::default() }
+}
+
+/// A simulated card in the slot of a host without a controller, identified.
+pub struct MockBench {
+    pub card: Shared<SdCard>,
+    pub host: Supervised<MockHost<BufBatch, Shared<SdCard>>>,
+    pub identified: Identified,
+    pub now: Instant,
+}
+
+impl MockBench {
+    pub fn new(profile: Profile) -> Self {
+        let card = Shared::new(SdCard::new(SdConfig::new(profile, 7)).unwrap());
+        let mut caps = Capabilities::new();
+        (caps.max_segments, caps.width, caps.max_hz) = (64, Width::Four, 50_000_000);
+        let mut host = MockHost::new(card.clone(), caps);
+        let mut init = Init::new(&caps, BufBatch::new(1), Buf(vec![0; 512])).unwrap();
+        let mut now = Instant::ZERO;
+        loop {
+            match init.poll(&mut host, now) {
+                Up::Wait { until, .. } => now = now.max(until),
+                Up::Done { card: identified, parts } => {
+                    assert_eq!(parts.unwrap().1.0.len(), 512);
+                    return Self { card, host, identified: identified.unwrap(), now };
+                }
+            }
+        }
+    }
 }

@@ -1,0 +1,67 @@
+//! From a host with something in its slot to a card that a disk can be made of.
+
+use mmc_hal::{Batch, Payload};
+use mmc_proto::host::{Capabilities, Host, Why};
+use mmc_proto::machine::{Conductor, Identified, Identify, IdentifyError, Turn};
+use mmc_time::Instant;
+
+/// What bringing up a card has come to.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "no allocator, and the large one is returned once")]
+pub enum Up<P: Batch> {
+    /// Call `poll` again at `until` at the latest, and before if `why` is an interrupt and it came.
+    Wait {
+        /// What will end the wait.
+        why: Why,
+        /// When to look again at the latest.
+        until: Instant,
+    },
+    /// Over.
+    Done {
+        /// The card: its `traits` are what [`Disk::new`](crate::Disk::new) asks for.
+        card: Result<Identified, IdentifyError>,
+        /// The batch, empty, for the disk, and the scratch buffer; `None` if the host had to keep them.
+        parts: Option<(P, P::Buffer)>,
+    },
+}
+
+/// Identifies the card in a host's slot without ever blocking, from power-up to the widest and fastest bus that
+/// both can.
+///
+/// The registers of the card are read through the batch the disk will use afterwards, so that nothing needs a data
+/// path of its own.
+#[derive(Debug)]
+pub struct Init<P> {
+    conductor: Conductor<Identify, P>,
+}
+
+impl<P: Batch> Init<P> {
+    /// `batch` is empty with room for at least one buffer; `scratch` is one segment of at least 512 bytes.
+    ///
+    /// # Errors
+    /// Both come back when they are not that.
+    pub fn new(caps: &Capabilities, mut batch: P, scratch: P::Buffer) -> Result<Self, (P, P::Buffer)> {
+        let len = scratch.segment(0).map_or(0, <[u8]>::len);
+        if !batch.is_empty() || len < crate::SECTOR {
+            return Err((batch, scratch));
+        }
+        if let Err(scratch) = batch.push(scratch, 0, len) {
+            return Err((batch, scratch));
+        }
+        Ok(Self { conductor: Conductor::new(Identify::new(caps), Some(batch)) })
+    }
+
+    /// Goes on as far as possible without waiting. The host is not used otherwise until [`Up::Done`], and this is not called after it.
+    pub fn poll<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H, now: Instant) -> Up<P> {
+        match self.conductor.poll(host, now) {
+            Turn::Wait { why, until } => Up::Wait { why, until },
+            Turn::Done(card, batch) => {
+                let parts = batch.and_then(|mut batch| {
+                    let scratch = batch.pop()?;
+                    Some((batch, scratch))
+                });
+                Up::Done { card, parts }
+            }
+        }
+    }
+}
