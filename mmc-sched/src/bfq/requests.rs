@@ -21,11 +21,14 @@ pub(crate) struct Requests {
     tree: Tree,
     fifo: Fifo,
     next: Option<u16>,
+    /// The next one was chosen by its age, so no nearer one takes its place (in the kernel the next arrival does).
+    overdue: bool,
     len: u16,
 }
 
 impl Requests {
-    pub(crate) const EMPTY: Self = Self { tree: Tree::new(), fifo: Fifo::new(), next: None, len: 0 };
+    pub(crate) const EMPTY: Self =
+        Self { tree: Tree::new(), fifo: Fifo::new(), next: None, overdue: false, len: 0 };
 
     pub(crate) const fn len(&self) -> u16 {
         self.len
@@ -41,7 +44,7 @@ impl Requests {
         self.tree.insert(pool, slot, lba);
         self.len = self.len.saturating_add(1);
         self.fifo.push_back(pool, slot);
-        self.next = better(pool, self.next, Some(slot), position, seek);
+        self.prefer(pool, slot, position, seek);
     }
 
     /// Takes `slot` out. If it was the next one, its neighbours in sector order are compared, unless the first
@@ -56,6 +59,7 @@ impl Requests {
             return;
         }
         let oldest = self.fifo.front().filter(|&s| aged.is_some_and(|now| pool.deadline(s) <= now));
+        self.overdue = oldest.is_some();
         self.next = oldest.or_else(|| better(pool, behind, before, position, seek));
     }
 
@@ -64,7 +68,14 @@ impl Requests {
         self.tree.remove(pool, slot);
         let lba = pool.lba(slot);
         self.tree.insert(pool, slot, lba);
-        self.next = better(pool, self.next, Some(slot), position, seek);
+        self.prefer(pool, slot, position, seek);
+    }
+
+    /// `slot` becomes the next one if it is better than that.
+    fn prefer(&mut self, pool: &Pool<'_>, slot: u16, position: u64, seek: BackSeek) {
+        if !self.overdue {
+            self.next = better(pool, self.next, Some(slot), position, seek);
+        }
     }
 
     /// `from` becomes a part of `into` and takes no turn of its own; the earlier of the two ages counts.

@@ -340,7 +340,6 @@ impl<const N: usize> Engine<N> {
     pub(crate) fn select(&mut self, now: Instant) -> Option<usize> {
         let (class, i, vtime) = self.choose(now)?;
         let t = self.trees.get_mut(class)?;
-
         t.vtime = vtime;
         t.active &= !bit(i);
         t.since = now;
