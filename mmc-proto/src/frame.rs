@@ -212,7 +212,7 @@ impl LongFrame {
     }
 }
 
-/// Six bytes as text for people: `CMD18 READ_MULTIPLE_BLOCK arg=0x00002000 crc=0x67 ok`.
+/// Six bytes as text for people: `CMD18 READ_MULTIPLE_BLOCK arg=0x00002000 crc=0x02 ok`.
 ///
 /// Shows what is there, right or wrong; instead of `ok` the error.
 #[derive(Clone, Copy, Debug)]
@@ -254,10 +254,7 @@ mod tests {
     fn a_frame_prints_its_name_by_dialect() {
         let bytes = CommandFrame { index: 18, arg: 0x2000 }.emit();
         let text = |bytes: &[u8], dialect, app| CommandText { bytes, dialect, app }.to_string();
-        assert_eq!(
-            text(&bytes, Dialect::Sd, false),
-            std::format!("CMD18 READ_MULTIPLE_BLOCK arg=0x00002000 crc={:#04x} ok", bytes[5] >> 1)
-        );
+        assert_eq!(text(&bytes, Dialect::Sd, false), "CMD18 READ_MULTIPLE_BLOCK arg=0x00002000 crc=0x02 ok");
         let ocr = [0x7a, 0, 0, 0, 0, 0xfd];
         assert_eq!(text(&ocr, Dialect::Spi, false), "CMD58 READ_OCR arg=0x00000000 crc=0x7e ok");
         assert_eq!(text(&ocr, Dialect::Sd, false), "CMD58 READ_EXTR_MULTI arg=0x00000000 crc=0x7e ok");
