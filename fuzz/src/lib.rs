@@ -1,2 +1,153 @@
 //! Fuzz targets as plain functions over bytes: libFuzzer drives them behind a feature, `cargo test` runs the
 //! checked-in corpora through them.
+//!
+//! It is not a test suite of its own: a target only asserts what must hold for any bytes whatever (no panic, nothing lost
+//! on the way there and back, an end in bounded time).
+//!
+//! ```text
+//! cargo fuzz run command_frame --features libfuzzer
+//! ```
+
+mod machines;
+
+pub use machines::machines;
+
+use mmc_proto::command::Dialect;
+use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
+use mmc_proto::host::Reply;
+use mmc_proto::register::{
+    Cid, CrcPolicy, CrcState, Csd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, mmc_year,
+};
+use mmc_proto::response::{R1, R2, R3, R6, R7};
+use std::hint::black_box;
+
+/// A target: takes any bytes, panics only if a promise is broken.
+pub type Target = fn(&[u8]);
+
+/// Every target by name; the name is also that of its corpus folder and of its libFuzzer binary.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("command_frame", command_frame),
+    ("response", response),
+    ("registers", registers),
+    ("machines", machines),
+];
+
+/// The command parser: what parses is emitted as it was, and everything has a text.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn command_frame(data: &[u8]) {
+    match CommandFrame::parse(data) {
+        Ok(frame) => assert_eq!(frame.emit(), data, "emit(parse(x)) is x"),
+        Err(error) => assert!(!error.to_string().is_empty() && !error.kind().is_empty()),
+    }
+    for dialect in [Dialect::Sd, Dialect::Mmc, Dialect::Spi] {
+        for app in [false, true] {
+            let text = CommandText { bytes: data, dialect, app }.to_string();
+            assert_eq!(text.ends_with(" ok"), CommandFrame::parse(data).is_ok(), "{text}");
+        }
+    }
+}
+
+/// Responses, as frames and as the words a host delivers.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn response(data: &[u8]) {
+    if let Ok(frame) = ResponseFrame::parse(data) {
+        assert_eq!(frame.emit(), data);
+    }
+    if let Ok(frame) = ResponseFrame::parse_without_crc(data) {
+        assert_eq!(ResponseFrame::parse_without_crc(&frame.emit_without_crc()), Ok(frame));
+    }
+    if let Ok(frame) = LongFrame::parse(data) {
+        assert_eq!(frame.emit(), data);
+    }
+    let mut reply = Reply::default();
+    for (word, chunk) in reply.words.iter_mut().zip(data.chunks_exact(4)) {
+        *word = u32::from_be_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+    }
+    let r1 = R1::from(&reply);
+    assert_eq!(r1.0.bits(), reply.words[0], "R1 is kept verbatim");
+    assert!(r1.0.to_string().contains(&r1.state().to_string()));
+    let r6 = R6::from(&reply);
+    assert_eq!(r6.status().bits() & 0x1fff, reply.words[0] & 0x1fff);
+    let r7 = R7::from(&reply);
+    black_box((
+        r6.rca(),
+        r7.pattern(),
+        r7.voltage(),
+        r7.pcie(),
+        r7.pcie_1v2(),
+        R3::from(&reply).0.to_string(),
+    ));
+    let r2 = R2::from(&reply);
+    assert_eq!(r2.cid().emit(), r2.mmc_csd().emit());
+    black_box((r2.csd().capacity_bytes(), r2.mmc_cid().pnm_text().to_string()));
+}
+
+/// Registers: total accessors, `emit(parse(x)) == x`, an `Info` that comes back, and no all-zero or all-one register
+/// that passes its check.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn registers(data: &[u8]) {
+    let trap = data.iter().all(|b| *b == 0) || data.iter().all(|b| *b == 0xff);
+    let mut sum = 0_u64;
+    let mut see = |_: &'static str, value: u64| sum = sum.wrapping_add(value);
+    if let Ok(r) = Csd::parse(data) {
+        assert_eq!(r.emit(), data);
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().info(), r.info());
+        assert_eq!(r.info().emit().crc_state(), CrcState::Valid);
+        let check = r.check(CrcPolicy::Host);
+        assert!(!trap || check.is_err());
+        if check.is_ok() {
+            assert!(r.blocks() > 0, "a CSD that passes has a size");
+        }
+        let _ = black_box((r.check(CrcPolicy::Ignore), r.currents_ua(), r.tran_speed_bps(), r.taac_ps()));
+        black_box((r.erase_sector_bytes(), r.has_class(data[0])));
+    }
+    if let Ok(r) = Cid::parse(data) {
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().emit()[..15], data[..15]);
+        assert!(!trap || r.check(CrcPolicy::Ignore).is_err());
+        assert!(!r.pnm_text().to_string().is_empty() && !r.oid_text().to_string().is_empty());
+    }
+    if let Ok(r) = MmcCsd::parse(data) {
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().info(), r.info());
+        assert!(!trap || r.check(CrcPolicy::Ignore).is_err());
+        black_box((r.csd_capacity_bytes(), r.erase_group_bytes(), r.tran_speed_hz(), r.taac_ps()));
+    }
+    if let Ok(r) = MmcCid::parse(data) {
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().emit()[..15], data[..15]);
+        assert!(!trap || r.check(CrcPolicy::Ignore).is_err());
+        assert!((1997..=2038).contains(&mmc_year(r.mdt_year_code(), Some(data[0]))));
+    }
+    if let Ok(r) = Scr::parse(data) {
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().info(), r.info());
+        assert!(!trap || r.check().is_err());
+        assert!(!r.version().to_string().is_empty());
+    }
+    if let Ok(r) = Ssr::parse(data) {
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().info(), r.info());
+        assert!(!trap || r.check().is_err());
+        black_box((r.au_size_kib(), r.erase_ms_per_au(), r.cq_depth(), r.speed_class()));
+    }
+    if let Ok(r) = SwitchStatus::parse(data) {
+        r.fields(&mut see);
+        assert_eq!(r.info().emit().info(), r.info());
+        assert!(!trap || r.check().is_err());
+        black_box((r.can(data[0], data[1]), r.support(data[2]), r.selected(data[3])));
+    }
+    if let Ok(r) = Ocr::parse(data) {
+        assert_eq!(r.emit(), data);
+        assert!(!trap || r.check().is_err());
+        assert!(!r.to_string().is_empty());
+    }
+    black_box(sum);
+}
