@@ -27,6 +27,10 @@ use clock::Meter;
 use request::{Request, Step, Tracker};
 use sleep::Sleepers;
 
+/// Events of one stamp that wait for each other are looked at this often before they are taken as they are: a chain of
+/// bios, each merged in front of the one before, needs a round for each.
+const SETTLE_ROUNDS: usize = 8;
+
 /// What to look for. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -287,15 +291,24 @@ impl Analysis {
         }
     }
 
-    /// All events of one stamp are here: those that waited go in their natural order.
+    /// All events of one stamp are here: those that waited go in their natural order, each when what it needs is there.
     fn settle(&mut self) {
-        if !self.deferred.is_empty() {
-            let mut deferred = std::mem::take(&mut self.deferred);
-            deferred.sort_by_key(|event| rank(event.kind));
-            for event in &deferred {
-                self.apply(event);
+        let mut waiting = std::mem::take(&mut self.deferred);
+        waiting.sort_by_key(|event| (rank(event.kind), event.sector));
+        for _ in 0..SETTLE_ROUNDS {
+            let before = waiting.len();
+            waiting.retain(|event| {
+                let ready = self.tracker.is_ready(event);
+                if ready {
+                    self.apply(event);
+                }
+                !ready
+            });
+            if waiting.is_empty() || waiting.len() == before {
+                break;
             }
         }
+        waiting.iter().for_each(|event| self.apply(event));
     }
 
     fn apply(&mut self, event: &Event) {

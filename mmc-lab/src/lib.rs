@@ -6,7 +6,12 @@
 pub mod analysis;
 pub mod blame;
 pub mod board;
+pub mod bonnie_csv;
+pub mod cli;
+pub mod experiment;
+pub mod report;
 pub mod sim;
+pub mod stack;
 pub mod trace;
 pub mod units;
 pub mod watchdog;

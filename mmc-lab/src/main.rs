@@ -1,2 +1,7 @@
 //! `mmc-lab`: see `mmc-lab --help`.
-fn main() {}
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    mmc_lab::cli::run(&mmc_lab::cli::Cli::parse())
+}

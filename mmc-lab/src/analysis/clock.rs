@@ -13,7 +13,8 @@ const TOO_COARSE: u64 = 100_000;
 pub struct Clock {
     /// Its name, if the trace tells: `mono`, `local`, …
     pub name: Option<String>,
-    /// The smallest step between two stamps, nanoseconds (seconds in the JSON); `None` if there is no step at all.
+    /// Its step, nanoseconds (seconds in the JSON): what all steps between two stamps are multiples of, or for a coarse
+    /// clock the smallest step. `None` if there is no step at all.
     #[serde(rename = "granularity_s", serialize_with = "optional_seconds")]
     pub granularity: Option<u64>,
     /// Whether stamps are fine enough to order events of different CPUs.
@@ -51,7 +52,8 @@ impl Clock {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     last: Option<u64>,
-    step: Option<u64>,
+    least: Option<u64>,
+    common: u64,
     ties: u64,
     backwards: u64,
 }
@@ -61,7 +63,8 @@ impl Meter {
         if let Some(last) = self.last {
             if at > last {
                 let step = at - last;
-                self.step = Some(self.step.map_or(step, |least| least.min(step)));
+                self.least = Some(self.least.map_or(step, |least| least.min(step)));
+                self.common = common_divisor(self.common, step);
             } else if at == last {
                 self.ties += 1;
             } else {
@@ -71,11 +74,20 @@ impl Meter {
         self.last = Some(at);
     }
 
-    /// A big smallest step alone proves nothing (events may be rare); stamps that tie as well do.
+    /// A big smallest step alone proves nothing (events may be rare); stamps that tie as well do. Then the smallest step
+    /// is the clock's, since ticks of 1/300 s are printed rounded and have no common divisor worth the name.
     pub(crate) fn judge(&self) -> Clock {
-        let coarse = self.step.is_none_or(|step| step > TOO_COARSE) && self.ties > 0;
-        Clock { name: None, granularity: self.step, ordered: !coarse, backwards: self.backwards }
+        let coarse = self.least.is_none_or(|least| least > TOO_COARSE) && self.ties > 0;
+        let granularity = if coarse { self.least } else { self.least.map(|_| self.common) };
+        Clock { name: None, granularity, ordered: !coarse, backwards: self.backwards }
     }
+}
+
+fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while a != 0 {
+        (a, b) = (b % a, a);
+    }
+    b
 }
 
 #[cfg(test)]
@@ -100,8 +112,14 @@ mod tests {
     fn rare_events_are_no_proof_of_a_coarse_clock() {
         assert!(judge([0, 1_000_000_000, 3_000_000_000]).ordered);
         assert!(judge([5]).ordered);
-        let fine = judge([0, 1_000, 1_000, 90_000]);
+        let fine = judge([0, 2_000, 2_000, 5_000, 90_000]);
         assert!(fine.ordered && fine.granularity == Some(1_000) && fine.advice().is_none());
+    }
+
+    #[test]
+    fn ticks_that_were_rounded_are_seen() {
+        let clock = judge((0..300).map(|i| i / 5 * 3_333_333 / 1_000 * 1_000));
+        assert!(!clock.ordered && clock.granularity == Some(3_333_000));
     }
 
     #[test]

@@ -88,8 +88,6 @@ pub(crate) struct Tracker {
     depth: u32,
     created: u64,
     merged: u64,
-    seen_queue: bool,
-    seen_insert: bool,
 }
 
 impl Tracker {
@@ -106,15 +104,15 @@ impl Tracker {
     /// Whether what must come before `event` has come. If not, and other events have the same stamp, it may be among those.
     pub(crate) fn is_ready(&self, event: &Event) -> bool {
         match event.kind {
-            Kind::BioQueue | Kind::Requeue | Kind::RqMerge => true,
-            Kind::GetRq => !self.seen_queue || self.bio_of(event).is_some(),
+            Kind::BioQueue | Kind::Requeue => true,
+            Kind::RqMerge => {
+                self.find(event, |r| r.issued.is_none()).is_some() && self.ending_at(event).is_some()
+            }
+            Kind::GetRq => self.bio_of(event).is_some(),
             Kind::BackMerge => self.ending_at(event).is_some(),
             Kind::FrontMerge => self.starting_after(event).is_some(),
-            Kind::Insert => !self.seen_queue || self.find(event, |r| r.inserted.is_none()).is_some(),
-            Kind::Issue => {
-                !self.seen_insert
-                    || self.find(event, |r| r.issued.is_none() && r.inserted.is_some()).is_some()
-            }
+            Kind::Insert => self.find(event, |r| r.inserted.is_none()).is_some(),
+            Kind::Issue => self.find(event, |r| r.issued.is_none() && r.inserted.is_some()).is_some(),
             Kind::Complete => self.find(event, |r| r.issued.is_some()).is_some(),
         }
     }
@@ -122,10 +120,7 @@ impl Tracker {
     /// Takes in one event; `busy` is the number of requests outstanding before it.
     pub(crate) fn apply(&mut self, event: &Event, busy: u64) -> Step {
         match event.kind {
-            Kind::BioQueue => {
-                self.seen_queue = true;
-                self.queue_bio(event);
-            }
+            Kind::BioQueue => self.queue_bio(event),
             Kind::GetRq => {
                 let queued = self.claim(event);
                 self.create(event, queued, busy, |r, at| r.got_tag = Some(at));
@@ -143,10 +138,7 @@ impl Tracker {
                 }
             }
             Kind::RqMerge => self.merge(event),
-            Kind::Insert => {
-                self.seen_insert = true;
-                self.insert(event, busy);
-            }
+            Kind::Insert => self.insert(event, busy),
             Kind::Issue => self.issue(event, busy),
             Kind::Requeue => {
                 if let Some(id) = self.find(event, |r| r.issued.is_some()) {
@@ -372,9 +364,10 @@ impl Tracker {
     /// The request of `event` goes to the end of the one before it; the merged one keeps the history of the older.
     fn merge(&mut self, event: &Event) {
         let Some(gone) = self.find(event, |r| r.issued.is_none()) else { return };
-        let Some(kept) = self.ending_at(event).filter(|&kept| kept != gone) else { return };
+        let kept = self.ending_at(event).filter(|&kept| kept != gone);
         let Some(gone) = self.remove(gone) else { return };
         self.merged += 1;
+        let Some(kept) = kept else { return };
         self.resize(kept, |r| r.end = gone.end);
         self.change(kept, |r| {
             if gone.first < r.first && gone.inserted.is_some() == r.inserted.is_some() {

@@ -55,7 +55,11 @@ impl Parser {
             let (head, rest) = line.split_at(colon);
             let Some(rest) = rest.strip_prefix(b": ") else { continue };
             let Some((task, at)) = task_and_stamp(head) else { continue };
-            let Some((name, body)) = split(rest, b": ") else { return Line::Other };
+            let Some((name, body)) = split(rest, b": ") else {
+                // A line of the function tracer, an event without fields, or one that is cut.
+                let bare = rest.ends_with(b":") && !rest.starts_with(b"block_");
+                return if bare || split(rest, b" <-").is_some() { Line::Other } else { Line::Odd };
+            };
             let Some(kind) = kind(name) else { return Line::Other };
             return self.event(task, at, kind, body).map_or(Line::Odd, Line::Event);
         }
@@ -307,6 +311,7 @@ mod tests {
             "bash-43 [000] .... 1029.277951: tracing_mark_write: MARK start",
             "bash-43 [000] .... 1029.277951: tracing_mark_write: x-1 [000] .... 1.0: block_getrq: 8,0 R 1 + 2 [x]",
             "x-1 [000] .... 1.0: block_plug: [x]",
+            "x-1 [000] .... 1.0: blk_start_plug <-submit_bio",
             "x-1 [000] .... 1.0: sched_switch: prev_comm=x ==> next_comm=y",
         ] {
             assert_eq!(read(other), Line::Other, "{other}");
@@ -320,6 +325,8 @@ mod tests {
         }
         for odd in [
             "hello",
+            "x-1 [000] .... 1.0: block_getr",
+            "x-1 [000] .... 1.0: block_getrq:",
             "x-1 [000] .... 1.0: block_getrq: 8 R 1 + 2 [x]",
             "x-1 [000] .... 1.0: block_getrq: 8,0 R 99999999999999999999 + 2 [x]",
             "x-1 [000] .... 1.0: block_getrq: 8,0 R 1 + 4294967296 [x]",

@@ -1,0 +1,31 @@
+//! The commands, one file each.
+
+pub mod bonnie;
+pub mod explain;
+
+/// Reproduce a stall of an SD card, cure it, and explain a real one.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "mmc-lab", version, about, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// The main job: bonnie++ on a simulated board, policies side by side
+    Bonnie(bonnie::Args),
+    /// A real trace: who waited for whom, for how long, and why
+    Explain(explain::Args),
+}
+
+/// Runs the command line.
+#[must_use]
+pub fn run(cli: &Cli) -> std::process::ExitCode {
+    match &cli.command {
+        Command::Bonnie(args) => bonnie::run(args),
+        Command::Explain(args) => explain::run(args),
+    }
+}

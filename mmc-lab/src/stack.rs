@@ -1,0 +1,299 @@
+//! The whole stack below a simulated kernel: scheduler, card protocol, a host (the DesignWare driver on its register
+//! model, or the mock without a controller), and the card model.
+
+use crate::experiment::{BackDoor, HostKind};
+use crate::workload::block::{Disk, Finished, Key, Note};
+use mmc_block::{Observer, Place, Settings, Tag, Ticket};
+use mmc_dw_hsdk::platform::HSDK;
+use mmc_dw_hsdk::{DwEngine, Ring};
+use mmc_hal::Batch;
+use mmc_mock::card::{Card, SdCard, SdConfig, Shared};
+use mmc_mock::dw::{Config, Dw};
+use mmc_mock::timing::Profile;
+use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, MockHost, Wakes};
+use mmc_proto::host::{Host, Why};
+use mmc_proto::machine::{Conductor, Identified, Identify, Turn};
+use mmc_sched::{
+    AnyPolicy, Completed, Dispatch, Inserted, Kind, Limits, Outcome, Queue, Rejected, Request, RequestId,
+    Run, Scheduler, Slot, TunableInfo, TuneError,
+};
+use mmc_time::{Duration, Instant};
+use std::collections::VecDeque;
+
+/// A scheduler on a processor that is not infinitely fast: each command costs `cost` between the moment it could be
+/// chosen and the moment it is.
+#[derive(Debug)]
+pub struct Costly<S> {
+    inner: S,
+    cost: Duration,
+    ready: Option<Instant>,
+}
+
+impl<S: Scheduler> Costly<S> {
+    /// `inner`, with `cost` per command.
+    pub fn new(inner: S, cost: Duration) -> Self {
+        Self { inner, cost, ready: None }
+    }
+    /// The scheduler inside.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S: Scheduler> Scheduler for Costly<S> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn capacity(&self) -> usize {
+        self.inner.capacity()
+    }
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)> {
+        self.inner.merge(r, now)
+    }
+    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)> {
+        self.inner.insert(r, now)
+    }
+    fn dispatch(&mut self, now: Instant) -> Dispatch {
+        if self.cost == Duration::ZERO || self.inner.is_empty() {
+            return self.inner.dispatch(now);
+        }
+        let ready = *self.ready.get_or_insert(now + self.cost);
+        if now < ready {
+            return Dispatch::Wait { at: Some(ready), completion: false };
+        }
+        let chosen = self.inner.dispatch(now);
+        if !matches!(chosen, Dispatch::Wait { .. }) {
+            self.ready = None;
+        }
+        chosen
+    }
+    fn next_member(&self, id: RequestId) -> Option<RequestId> {
+        self.inner.next_member(id)
+    }
+    fn request(&self, id: RequestId) -> Option<&Request> {
+        self.inner.request(id)
+    }
+    fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
+        self.inner.complete(id, outcome, now)
+    }
+    fn requeue(&mut self, run: &Run, now: Instant) {
+        self.inner.requeue(run, now);
+    }
+    fn cancel(&mut self, id: RequestId) -> Option<Request> {
+        self.inner.cancel(id)
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        self.inner.wake_at()
+    }
+    fn admits(&self, kind: Kind, tags: usize) -> usize {
+        self.inner.admits(kind, tags)
+    }
+    fn tunable(&self, i: usize) -> Option<TunableInfo> {
+        self.inner.tunable(i)
+    }
+    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
+        self.inner.tune(name, text)
+    }
+}
+
+/// The scheduler of a simulation.
+pub type Sched = Costly<Queue<Box<[Slot]>, AnyPolicy>>;
+
+/// A queue for `policy` with room for requests that merge, and requests of at most `max_sectors`.
+#[must_use]
+pub fn scheduler(policy: AnyPolicy, max_sectors: u32, cost: Duration) -> Sched {
+    let limits = Limits { max_sectors, ..Limits::default() };
+    let slots = vec![Slot::FREE; 2048].into_boxed_slice();
+    Costly::new(Queue::with_limits(slots, policy, limits), cost)
+}
+
+/// Collects what happens to requests.
+#[derive(Debug, Default)]
+struct Notes(VecDeque<(Instant, Note)>);
+
+fn key(t: Ticket) -> Key {
+    t.index() as Key
+}
+
+impl Observer for Notes {
+    fn inserted(&mut self, ticket: Ticket, _: &Request, now: Instant) {
+        self.0.push_back((now, Note::Inserted(key(ticket))));
+    }
+    fn merged(&mut self, ticket: Ticket, _: &Request, head: Ticket, place: Place, now: Instant) {
+        let back = place == Place::Back;
+        self.0.push_back((now, Note::Merged { key: key(ticket), head: key(head), back, request: false }));
+    }
+    fn absorbed(&mut self, ticket: Ticket, _: &Request, head: Ticket, now: Instant) {
+        self.0
+            .push_back((now, Note::Merged { key: key(ticket), head: key(head), back: true, request: true }));
+    }
+    fn issued(&mut self, head: Ticket, run: &Run, now: Instant) {
+        self.0.push_back((now, Note::Issued { key: key(head), lba: run.lba, blocks: run.blocks }));
+    }
+    fn ended(&mut self, head: Ticket, run: &Run, _: bool, now: Instant) {
+        self.0.push_back((now, Note::Completed { key: key(head), lba: run.lba, blocks: run.blocks }));
+    }
+}
+
+/// A disk over any host whose model can say when it next does something.
+struct Stack<H: Host<Payload = BufBatch>, W> {
+    disk: mmc_block::Disk<H, Sched, Box<[Tag<Buf>]>, Notes>,
+    model: W,
+}
+
+impl<H: Host<Payload = BufBatch>, W: Wakes> Disk for Stack<H, W> {
+    fn submit(&mut self, r: Request, buf: Buf, now: Instant) -> Result<Key, String> {
+        self.disk.submit(r, buf, now).map(key).map_err(|e| format!("the disk refused a request: {e:?}"))
+    }
+    fn poll(&mut self, now: Instant) -> Instant {
+        match self.disk.poll(now) {
+            mmc_block::Next::Idle => Instant::NEVER,
+            mmc_block::Next::Wait { why: Why::Timer, until } => until,
+            mmc_block::Next::Wait { why: Why::Interrupt, until } => until.min(self.model.next_event()),
+        }
+    }
+    fn note(&mut self) -> Option<(Instant, Note)> {
+        self.disk.observer().0.pop_front()
+    }
+    fn finished(&mut self) -> Option<Finished> {
+        let done = self.disk.take_done()?;
+        Some(Finished {
+            key: key(done.ticket),
+            buf: done.buffer.unwrap_or_default(),
+            error: done.result.err().map(|e| format!("a request failed: {e}")),
+        })
+    }
+}
+
+/// How the stack is put together.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Scheduler tags.
+    pub nr_requests: u16,
+    /// Longest command in sectors.
+    pub max_sectors: u32,
+}
+
+/// Identifies the card behind `host` and makes a disk of all.
+///
+/// # Errors
+/// What identification or set-up said.
+pub fn assemble<H, W>(
+    mut host: H,
+    model: W,
+    clock: &Clock,
+    sched: Sched,
+    setup: Setup,
+) -> Result<(Box<dyn Disk>, Identified), String>
+where
+    H: Host<Payload = BufBatch> + 'static,
+    W: Wakes + 'static,
+{
+    let identified = identify(&mut host, &model, clock)?;
+    let slots = sched.capacity();
+    let tags: Box<[Tag<Buf>]> = std::iter::repeat_with(Tag::default).take(slots + 512).collect();
+    let settings = Settings { nr_requests: setup.nr_requests.into(), ..Settings::default() };
+    let batch = || BufBatch::new(Limits::default().max_segments.into());
+    let mut disk =
+        mmc_block::Disk::new(host, sched, identified.traits, batch(), tags, settings, Notes::default())
+            .map_err(|e| format!("cannot set up the disk: {e}"))?;
+    // As Linux' mmc driver: one command on the bus, one prepared.
+    disk.prepare_with(batch()).map_err(|e| format!("cannot set up the disk: {e}"))?;
+    Ok((Box::new(Stack { disk, model }), identified))
+}
+
+fn identify<H, W>(host: &mut H, model: &W, clock: &Clock) -> Result<Identified, String>
+where
+    H: Host<Payload = BufBatch>,
+    W: Wakes,
+{
+    let mut scratch = BufBatch::new(1);
+    let _ = scratch.push(Buf(vec![0; 512]), 0, 512);
+    let mut conductor = Conductor::new(Identify::new(&host.capabilities()), Some(scratch));
+    loop {
+        match conductor.poll(host, clock.now()) {
+            Turn::Done(result, _) => return result.map_err(|e| format!("the card was not identified: {e}")),
+            Turn::Wait { why, until } => {
+                let next = if why == Why::Interrupt { until.min(model.next_event()) } else { until };
+                if next.is_never() {
+                    return Err("the card was not identified: nothing happens any more".into());
+                }
+                clock.advance_to(next.max(clock.now()));
+            }
+        }
+    }
+}
+
+/// The card of the measured runs: SDHC, 4 GiB (`spec/stall-measured.md`).
+const CARD_SECTORS: u64 = 8_388_608;
+
+type CardHandle = Shared<SdCard>;
+
+struct Door {
+    card: CardHandle,
+    controller: Option<Dw<CardHandle>>,
+}
+
+impl BackDoor for Door {
+    fn commands(&self) -> (u64, u64) {
+        self.card.with(|c| (c.log().count(), c.log().hash()))
+    }
+    fn read(&self, sector: u64, to: &mut [u8]) {
+        // Beyond the end nothing is stored, which the caller notices.
+        let _ = self.card.with(|c| c.storage_mut().read(sector * 512, to));
+    }
+    fn violations(&self) -> Vec<String> {
+        let mut v = self.card.with(|c| c.violations().to_vec());
+        v.extend(self.controller.iter().flat_map(Dw::violations));
+        v
+    }
+}
+
+struct Silent;
+impl Wakes for Silent {
+    fn next_event(&self) -> Instant {
+        Instant::NEVER
+    }
+}
+
+/// The whole stack over a fresh card of preset `card`, and a back door to that card.
+///
+/// # Errors
+/// One line naming what is wrong.
+pub fn build(
+    host: HostKind,
+    card: &str,
+    seed: u64,
+    clock: &Clock,
+    sched: Sched,
+    setup: Setup,
+) -> Result<(Box<dyn Disk>, Box<dyn BackDoor>), String> {
+    let profile = Profile::named(card).map_err(|e| e.to_string())?;
+    let config = SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) };
+    let card = Shared::new(SdCard::new(config).map_err(|e| e.to_string())?);
+    // The HSDK's memory as the bus sees it; the DesignWare IDMAC reaches the lower 4 GiB.
+    let memory = Memory::new(0x8000_0000, 0xc000_0000);
+    let controller = Dw::new(card.clone(), clock.clone(), memory.clone(), Config::hsdk());
+    let at = memory.alloc(RING);
+    let ring = Ring::new(memory.window(at, RING as u32), at, RING as u32).map_err(|e| e.to_string())?;
+    let dma = MemoryDma::new(memory, u64::from(u32::MAX));
+    let dw = DwEngine::new(controller.clone(), ring, dma, HSDK);
+    match host {
+        HostKind::Dw => {
+            let (disk, _) = assemble(dw, controller.clone(), clock, sched, setup)?;
+            Ok((disk, Box::new(Door { card, controller: Some(controller) })))
+        }
+        HostKind::Mock => {
+            // The same numbers as the DesignWare host has: only the controller is left out.
+            let mock = MockHost::new(card.clone(), dw.capabilities());
+            let (disk, _) = assemble(mock, Silent, clock, sched, setup)?;
+            Ok((disk, Box::new(Door { card, controller: None })))
+        }
+    }
+}
+
+/// Bytes of the descriptor ring: enough for 1 MiB in up to 256 segments.
+const RING: usize = 8192;

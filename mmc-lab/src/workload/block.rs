@@ -1,0 +1,528 @@
+//! The block layer of the simulated kernel: bios, splitting, a small plug, tags, and the events a kernel's
+//! tracepoints would give. Below it is a real `mmc-block` disk.
+
+use crate::analysis::Class;
+use crate::blame::Ahead;
+use crate::sim::{Machine, Signal, Sim};
+use crate::trace::model::{Event, Kind};
+use mmc_mock::Buf;
+use mmc_sched::{Flags, Op, Request, StreamId};
+use mmc_time::Instant;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bytes of a page and of a file system block.
+pub const PAGE: usize = 4096;
+/// Sectors of a page.
+pub const PAGE_SECTORS: u32 = 8;
+
+/// A task that submits I/O.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its name, as the kernel's.
+    pub name: Arc<str>,
+    /// Its stream for the scheduler.
+    pub stream: StreamId,
+}
+
+impl Task {
+    /// A task.
+    #[must_use]
+    pub fn new(name: &str, stream: u32) -> Self {
+        Self { name: name.into(), stream: StreamId(stream) }
+    }
+}
+
+/// Names a request inside the disk.
+pub type Key = u64;
+
+/// What the disk's observer saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The request has a tag and is in the scheduler, on its own.
+    Inserted(Key),
+    /// It was merged into another request: behind it (`back`) or before it.
+    Merged {
+        /// Which.
+        key: Key,
+        /// The head of the run it belongs to now; itself after a front merge.
+        head: Key,
+        /// At the end of the other one.
+        back: bool,
+        /// It had been a request of its own (a request merge).
+        request: bool,
+    },
+    /// A run was issued that begins with this request.
+    Issued {
+        /// The head.
+        key: Key,
+        /// First sector of the run.
+        lba: u64,
+        /// Sectors of the run.
+        blocks: u32,
+    },
+    /// The run that begins with this request completed.
+    Completed {
+        /// The head.
+        key: Key,
+        /// First sector of the run.
+        lba: u64,
+        /// Sectors of the run.
+        blocks: u32,
+    },
+}
+
+/// A finished request.
+#[derive(Debug)]
+pub struct Finished {
+    /// Which.
+    pub key: Key,
+    /// Its buffer.
+    pub buf: Buf,
+    /// The error, if it failed.
+    pub error: Option<String>,
+}
+
+/// A disk, whatever host is below it.
+pub trait Disk {
+    /// Submits a request; it may have to wait for a tag inside.
+    ///
+    /// # Errors
+    /// What the disk said.
+    fn submit(&mut self, r: Request, buf: Buf, now: Instant) -> Result<Key, String>;
+    /// Drives it; the instant of its next event.
+    fn poll(&mut self, now: Instant) -> Instant;
+    /// The next note of its observer.
+    fn note(&mut self) -> Option<(Instant, Note)>;
+    /// The next finished request.
+    fn finished(&mut self) -> Option<Finished>;
+}
+
+/// One bio: a contiguous range that somebody submitted at once.
+#[derive(Debug)]
+pub struct Bio {
+    sectors: u32,
+    left: Cell<u32>,
+    signal: Signal,
+    on_done: RefCell<Option<OnDone>>,
+    /// The request that carries its first piece, for blame.
+    pub first: RefCell<Option<Rc<Rq>>>,
+}
+
+/// What to do when a bio is done.
+struct OnDone(Box<dyn FnOnce()>);
+
+impl std::fmt::Debug for OnDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnDone")
+    }
+}
+
+impl Bio {
+    /// Whether all of it has completed.
+    #[must_use]
+    pub fn done(&self) -> bool {
+        self.left.get() == 0
+    }
+    /// Waits until all of it has completed.
+    pub async fn wait(&self) {
+        while !self.done() {
+            self.signal.wait().await;
+        }
+    }
+    fn piece_done(&self) {
+        self.left.set(self.left.get() - 1);
+        if self.done() {
+            self.signal.notify();
+            let f = self.on_done.borrow_mut().take();
+            if let Some(f) = f {
+                f.0();
+            }
+        }
+    }
+}
+
+/// One request of the block layer.
+#[derive(Debug)]
+pub struct Rq {
+    /// Who submitted it.
+    pub task: Task,
+    /// First sector as submitted.
+    pub sector: u64,
+    /// Sectors as submitted.
+    pub sectors: u32,
+    /// RWBS letters.
+    pub rwbs: Arc<str>,
+    inserted: Cell<bool>,
+    tag: Signal,
+    bios: RefCell<Vec<Rc<Bio>>>,
+    /// The request it went into.
+    merged: RefCell<Option<Rc<Rq>>>,
+    /// Its number in the order of insertions, and how many had been issued then.
+    order: Cell<(u64, usize)>,
+    /// Its number in the order of issues.
+    issued: Cell<Option<usize>>,
+}
+
+/// One issued request, for blame.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    order: u64,
+    sectors: u32,
+    class: Class,
+}
+
+/// The request a task is still filling.
+struct Open {
+    op: Op,
+    flags: Flags,
+    sector: u64,
+    bytes: Vec<u8>,
+    bios: Vec<Rc<Bio>>,
+}
+
+/// A task's plug: contiguous bios become one request before the scheduler sees them.
+#[derive(Default)]
+pub struct Plug(Option<Open>);
+
+impl std::fmt::Debug for Plug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Plug({})", self.0.is_some())
+    }
+}
+
+/// RWBS letters of a request, as the kernel prints them.
+#[must_use]
+pub fn rwbs(op: Op, flags: Flags) -> String {
+    let mut s = String::new();
+    if flags.contains(Flags::PREFLUSH) {
+        s.push('F');
+    }
+    s.push(match op {
+        Op::Read => 'R',
+        Op::Discard => 'D',
+        _ => 'W',
+    });
+    for (f, c) in [(Flags::FUA, 'F'), (Flags::RAHEAD, 'A'), (Flags::SYNC, 'S'), (Flags::META, 'M')] {
+        if flags.contains(f) && !(c == 'S' && op == Op::Read) {
+            s.push(c);
+        }
+    }
+    s
+}
+
+/// Totals of what reached the card.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Bytes of completed writes.
+    pub written: u64,
+    /// Bytes of completed reads.
+    pub read: u64,
+    /// Most requests queued and in flight at once.
+    pub depth_max: usize,
+}
+
+/// The block layer.
+pub struct Block {
+    sim: Sim,
+    disk: RefCell<Box<dyn Disk>>,
+    rqs: RefCell<HashMap<Key, Rc<Rq>>>,
+    events: RefCell<Vec<Event>>,
+    max_sectors: u32,
+    spare: RefCell<Vec<Vec<u8>>>,
+    on_read: RefCell<Option<Box<dyn Fn(u64, &[u8])>>>,
+    totals: Cell<Totals>,
+    failed: RefCell<Option<String>>,
+    names: RefCell<HashMap<String, Arc<str>>>,
+    inserted: Cell<u64>,
+    issues: RefCell<Vec<Issued>>,
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({} outstanding)", self.rqs.borrow().len())
+    }
+}
+
+impl Block {
+    /// A block layer over `disk` with requests up to `max_sectors`.
+    #[must_use]
+    pub fn new(sim: &Sim, disk: Box<dyn Disk>, max_sectors: u32) -> Self {
+        Self {
+            sim: sim.clone(),
+            disk: RefCell::new(disk),
+            rqs: RefCell::default(),
+            events: RefCell::default(),
+            max_sectors,
+            spare: RefCell::default(),
+            on_read: RefCell::default(),
+            totals: Cell::default(),
+            failed: RefCell::default(),
+            names: RefCell::default(),
+            inserted: Cell::new(0),
+            issues: RefCell::default(),
+        }
+    }
+    /// Sets what looks at the bytes of each completed read: first sector, bytes.
+    pub fn on_read(&self, f: impl Fn(u64, &[u8]) + 'static) {
+        *self.on_read.borrow_mut() = Some(Box::new(f));
+    }
+    /// Totals so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals.get()
+    }
+    /// The first failure of the disk, if there was one.
+    #[must_use]
+    pub fn failed(&self) -> Option<String> {
+        self.failed.borrow().clone()
+    }
+    /// Takes the events since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.borrow_mut())
+    }
+    /// A buffer of `len` bytes with undefined (but deterministic) contents.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut spare = self.spare.borrow_mut();
+        match spare.iter().rposition(|v| v.capacity() >= len && v.capacity() <= len.saturating_mul(2)) {
+            Some(i) => {
+                let mut v = spare.swap_remove(i);
+                v.resize(len, 0);
+                v
+            }
+            None => vec![0; len],
+        }
+    }
+    fn recycle(&self, v: Vec<u8>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < 160 {
+            spare.push(v);
+        }
+    }
+    fn name(&self, s: &str) -> Arc<str> {
+        self.names.borrow_mut().entry(s.to_owned()).or_insert_with(|| s.into()).clone()
+    }
+    fn event(&self, at: Instant, kind: Kind, task: &Arc<str>, rwbs: &Arc<str>, sector: u64, sectors: u32) {
+        self.events.borrow_mut().push(Event {
+            at: at.as_nanos(),
+            kind,
+            dev: (179, 0),
+            task: task.clone(),
+            rwbs: rwbs.clone(),
+            sector,
+            sectors,
+        });
+    }
+
+    /// A bio of `sectors`, not submitted yet; `on_done` runs when all of it has completed.
+    #[must_use]
+    pub fn bio(&self, sectors: u32, on_done: Option<Box<dyn FnOnce()>>) -> Rc<Bio> {
+        Rc::new(Bio {
+            sectors,
+            left: Cell::new(sectors.div_ceil(self.max_sectors)),
+            signal: Signal::new(&self.sim),
+            on_done: RefCell::new(on_done.map(OnDone)),
+            first: RefCell::default(),
+        })
+    }
+
+    /// Submits a bio: `fill` puts the bytes of a piece (its first byte's offset, the buffer) in place. Short ones
+    /// go through `plug`. The caller sleeps while there is no tag.
+    #[allow(clippy::too_many_arguments, reason = "one bio has that many properties")]
+    pub async fn submit(
+        &self,
+        task: &Task,
+        bio: &Rc<Bio>,
+        op: Op,
+        flags: Flags,
+        sector: u64,
+        plug: &mut Plug,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) {
+        let sectors = bio.sectors;
+        // As the kernel on a card without a cache: the trace shows the flags stripped.
+        let letters = self.name(&rwbs(op, flags - Flags::PREFLUSH - Flags::FUA));
+        self.event(self.sim.now(), Kind::BioQueue, &task.name, &letters, sector, sectors);
+        let mut at = 0;
+        while at < sectors {
+            let n = (sectors - at).min(self.max_sectors);
+            let start = sector + u64::from(at);
+            let bytes = n as usize * 512;
+            if let Some(o) = &mut plug.0 {
+                let fits = o.bytes.len() + bytes <= self.max_sectors as usize * 512;
+                if o.op == op && o.flags == flags && o.sector + o.bytes.len() as u64 / 512 == start && fits {
+                    let from = o.bytes.len();
+                    o.bytes.resize(from + bytes, 0);
+                    fill(at as usize * 512, &mut o.bytes[from..]);
+                    o.bios.push(bio.clone());
+                    self.event(self.sim.now(), Kind::BackMerge, &task.name, &letters, start, n);
+                    at += n;
+                    continue;
+                }
+                self.unplug(task, plug).await;
+            }
+            let mut buf = self.buffer(bytes);
+            fill(at as usize * 512, &mut buf);
+            plug.0 = Some(Open { op, flags, sector: start, bytes: buf, bios: vec![bio.clone()] });
+            if n >= 256 {
+                self.unplug(task, plug).await;
+            }
+            at += n;
+        }
+    }
+
+    /// Sends what the plug holds to the scheduler; sleeps while there is no tag for it.
+    pub async fn unplug(&self, task: &Task, plug: &mut Plug) {
+        let Some(o) = plug.0.take() else { return };
+        let letters = self.name(&rwbs(o.op, o.flags - Flags::PREFLUSH - Flags::FUA));
+        let sectors = u32::try_from(o.bytes.len() / 512).unwrap_or(u32::MAX);
+        let rq = Rc::new(Rq {
+            task: task.clone(),
+            sector: o.sector,
+            sectors,
+            rwbs: letters,
+            inserted: Cell::new(false),
+            tag: Signal::new(&self.sim),
+            bios: RefCell::new(o.bios),
+            merged: RefCell::default(),
+            order: Cell::default(),
+            issued: Cell::default(),
+        });
+        for b in rq.bios.borrow().iter() {
+            b.first.borrow_mut().get_or_insert_with(|| rq.clone());
+        }
+        let mut r = Request::new(o.op, o.sector, sectors, task.stream);
+        r.flags = o.flags;
+        let submitted = self.disk.borrow_mut().submit(r, Buf(o.bytes), self.sim.now());
+        match submitted {
+            Ok(key) => {
+                self.rqs.borrow_mut().insert(key, rq.clone());
+            }
+            Err(e) => {
+                self.failed.borrow_mut().get_or_insert(e);
+                for b in rq.bios.borrow().iter() {
+                    b.piece_done();
+                }
+                return;
+            }
+        }
+        self.drain();
+        while !rq.inserted.get() {
+            rq.tag.wait().await;
+        }
+    }
+
+    fn order(&self) -> (u64, usize) {
+        self.inserted.set(self.inserted.get() + 1);
+        (self.inserted.get(), self.issues.borrow().len())
+    }
+
+    /// What was issued between the insertion of `rq` (or of the run it went into) and its issue.
+    #[must_use]
+    pub fn ahead(&self, rq: &Rc<Rq>) -> Ahead {
+        let mut rq = rq.clone();
+        loop {
+            let into = rq.merged.borrow().clone();
+            match into {
+                Some(head) => rq = head,
+                None => break,
+            }
+        }
+        let issues = self.issues.borrow();
+        let (order, from) = rq.order.get();
+        let to = rq.issued.get().unwrap_or(issues.len());
+        let mut ahead = Ahead::default();
+        for i in issues.get(from..to).unwrap_or_default() {
+            ahead.count(i.order < order, i.sectors.into(), i.class);
+        }
+        ahead
+    }
+
+    fn drain(&self) {
+        loop {
+            let note = self.disk.borrow_mut().note();
+            let Some((at, note)) = note else { break };
+            let rq = |key: Key| self.rqs.borrow().get(&key).cloned();
+            match note {
+                Note::Inserted(key) => {
+                    let Some(rq) = rq(key) else { continue };
+                    self.event(at, Kind::GetRq, &rq.task.name, &rq.rwbs, rq.sector, rq.sectors);
+                    self.event(at, Kind::Insert, &rq.task.name, &rq.rwbs, rq.sector, rq.sectors);
+                    rq.order.set(self.order());
+                    rq.inserted.set(true);
+                    rq.tag.notify();
+                }
+                Note::Merged { key, head, back, request } => {
+                    let Some(rq) = rq(key) else { continue };
+                    let kind = match (request, back) {
+                        (true, _) => Kind::RqMerge,
+                        (false, true) => Kind::BackMerge,
+                        (false, false) => Kind::FrontMerge,
+                    };
+                    self.event(at, kind, &rq.task.name, &rq.rwbs, rq.sector, rq.sectors);
+                    if head == key {
+                        // It heads the run now, in the place of the one that did.
+                        rq.order.set(self.order());
+                    } else {
+                        *rq.merged.borrow_mut() = self.rqs.borrow().get(&head).cloned();
+                    }
+                    rq.inserted.set(true);
+                    rq.tag.notify();
+                }
+                Note::Issued { key, lba, blocks } => {
+                    if let Some(rq) = rq(key) {
+                        let name = self.name("kworker/0:1H");
+                        self.event(at, Kind::Issue, &name, &rq.rwbs, lba, blocks);
+                        let mut issues = self.issues.borrow_mut();
+                        rq.issued.set(Some(issues.len()));
+                        let class = Class::of(&rq.rwbs, &rq.task.name);
+                        issues.push(Issued { order: rq.order.get().0, sectors: blocks, class });
+                    }
+                }
+                Note::Completed { key, lba, blocks } => {
+                    if let Some(rq) = rq(key) {
+                        let name = self.name("ksoftirqd/0");
+                        self.event(at, Kind::Complete, &name, &rq.rwbs, lba, blocks);
+                    }
+                }
+            }
+        }
+        let mut t = self.totals.get();
+        t.depth_max = t.depth_max.max(self.rqs.borrow().len());
+        self.totals.set(t);
+    }
+}
+
+impl Machine for Block {
+    fn run(&self, now: Instant) -> Instant {
+        let next = self.disk.borrow_mut().poll(now);
+        self.drain();
+        loop {
+            let finished = self.disk.borrow_mut().finished();
+            let Some(f) = finished else { break };
+            let Some(rq) = self.rqs.borrow_mut().remove(&f.key) else { continue };
+            if let Some(e) = f.error {
+                self.failed.borrow_mut().get_or_insert(e);
+            }
+            let mut t = self.totals.get();
+            if rq.rwbs.contains('R') {
+                t.read += u64::from(rq.sectors) * 512;
+                if let Some(look) = &*self.on_read.borrow() {
+                    look(rq.sector, &f.buf.0);
+                }
+            } else {
+                t.written += u64::from(rq.sectors) * 512;
+            }
+            self.totals.set(t);
+            self.recycle(f.buf.0);
+            for b in rq.bios.borrow_mut().drain(..) {
+                b.piece_done();
+            }
+        }
+        next
+    }
+}
