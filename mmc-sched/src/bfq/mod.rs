@@ -22,6 +22,8 @@ mod rate;
 mod requests;
 mod select;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tune;
 mod wf2q;
 

@@ -107,11 +107,11 @@ impl Entity {
 
 /// One class.
 #[derive(Clone, Copy, Debug)]
-struct Tree {
+pub(super) struct Tree {
     vtime: u64,
-    wsum: u64,
-    active: u64,
-    idle: u64,
+    pub(super) wsum: u64,
+    pub(super) active: u64,
+    pub(super) idle: u64,
     /// When it last got a slot, or began to wait.
     since: Instant,
 }
@@ -120,7 +120,7 @@ struct Tree {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine<const N: usize> {
     entities: [Entity; N],
-    trees: [Tree; CLASSES],
+    pub(super) trees: [Tree; CLASSES],
     serving: Option<usize>,
     order: u32,
 }
