@@ -339,6 +339,26 @@ impl Tracker {
             .min()
     }
 
+    /// Where merges of the same stamp came first, the line names fewer sectors than the request has: the oldest one
+    /// around it that has not entered the scheduler.
+    fn find_around(&self, event: &Event) -> Option<u64> {
+        let end = event.sector.saturating_add(u64::from(event.sectors));
+        let way = direction(&event.rwbs);
+        let before =
+            self.by_start.range(..=(event.sector, u64::MAX)).rev().take(CANDIDATES).map(|&(_, id)| id);
+        before
+            .filter(|id| {
+                self.requests.get(id).is_some_and(|r| {
+                    !r.is_flush
+                        && r.inserted.is_none()
+                        && r.issued.is_none()
+                        && r.end >= end
+                        && direction(&r.rwbs) == way
+                })
+            })
+            .min()
+    }
+
     /// The request that a bio at `event.sector` extends at its end.
     fn ending_at(&self, event: &Event) -> Option<u64> {
         self.mergeable(&self.by_end, event.sector, event)
@@ -385,14 +405,14 @@ impl Tracker {
         {
             return; // It came back from the driver and enters again: the first insertion counts.
         }
-        let id = match self.find(event, |r| r.inserted.is_none()).or_else(|| self.find_inside(event)) {
+        let found = self.find(event, |r| r.inserted.is_none()).or_else(|| self.find_inside(event));
+        let id = match found.or_else(|| self.find_around(event)) {
             Some(id) => id,
             None => {
                 let queued = self.claim(event);
                 self.create(event, queued, busy, |_, _| {})
             }
         };
-        self.take_size(id, event);
         self.change(id, |r| {
             r.inserted = Some(event.at);
             r.seq = seq;
@@ -424,7 +444,7 @@ impl Tracker {
     fn take_size(&mut self, id: u64, event: &Event) {
         let end = event.sector.saturating_add(u64::from(event.sectors));
         let differs = self.requests.get(&id).is_some_and(|r| r.start != event.sector || r.end != end);
-        if event.sectors > 0 && differs {
+        if differs && event.sectors > 0 {
             self.resize(id, |r| {
                 r.start = event.sector;
                 r.end = end;
