@@ -140,7 +140,7 @@ impl<C: Card> Mmio for Dw<C> {
     fn read32(&self, offset: u32) -> u32 {
         let mut core = self.lock();
         core.access(false);
-        if offset % 4 != 0 {
+        if !offset.is_multiple_of(4) {
             return 0;
         }
         let value = core.read(offset);
@@ -150,7 +150,7 @@ impl<C: Card> Mmio for Dw<C> {
     fn write32(&self, offset: u32, value: u32) {
         let mut core = self.lock();
         core.access(true);
-        if offset % 4 == 0 {
+        if offset.is_multiple_of(4) {
             core.write(offset, value);
             core.settle();
         }

@@ -148,10 +148,10 @@ impl<C: Card> Core<C> {
         if self.connected() && !self.faults.has(Fault::CommandLost) {
             answer = self.card.command(index, c.arg, self.t);
         }
-        if c.raw & cmd::STOP_ABORT != 0 {
-            if let Some(d) = self.data.as_mut().filter(|d| d.stage != Stage::Stopping) {
-                d.frozen = true;
-            }
+        if c.raw & cmd::STOP_ABORT != 0
+            && let Some(d) = self.data.as_mut().filter(|d| d.stage != Stage::Stopping)
+        {
+            d.frozen = true;
         }
         let mut late = 0;
         for f in &self.faults.command {

@@ -644,12 +644,12 @@ impl<C: Card> Core<C> {
             self.data_write(offset, value);
             return;
         }
-        if self.pending {
-            if let Some((_, name)) = LOCKED.iter().find(|(o, _)| *o == offset) {
-                self.raise(int::HLE);
-                self.violation(format!("{name} written with {value:#x} while locked (START is set)"));
-                return;
-            }
+        if self.pending
+            && let Some((_, name)) = LOCKED.iter().find(|(o, _)| *o == offset)
+        {
+            self.raise(int::HLE);
+            self.violation(format!("{name} written with {value:#x} while locked (START is set)"));
+            return;
         }
         let wide = self.cfg.addr64;
         let mask = !(u64::from(self.cfg.data_width.bytes()) - 1);

@@ -108,7 +108,7 @@ impl<C: Card> Core<C> {
             return;
         }
         let total = if bytes == 0 { u64::MAX } else { bytes.into() };
-        if bytes % block_len != 0 {
+        if !bytes.is_multiple_of(block_len) {
             self.violation(format!("BYTCNT {bytes} is not a multiple of BLKSIZ {block_len}"));
         }
         let dma = self.idmac_enabled();
@@ -158,7 +158,11 @@ impl<C: Card> Core<C> {
             0 => 1,
             n => 2 << n,
         };
-        tx >= 1 && tx < depth && rx + 2 <= depth && (rx + 1) % burst == 0 && (depth - tx) % burst == 0
+        tx >= 1
+            && tx < depth
+            && rx + 2 <= depth
+            && (rx + 1).is_multiple_of(burst)
+            && (depth - tx).is_multiple_of(burst)
     }
 
     pub(super) fn idmac_enabled(&self) -> bool {
@@ -352,7 +356,12 @@ impl<C: Card> Core<C> {
             let whole = d.len() == d.block_len as usize
                 && self.connected()
                 && d.card.is_some_and(|p| u32::from(p.block_len) == d.block_len);
-            if whole && d.moved == 0 && fault.is_none() && self.dma_many(d, limit, next_fault) {
+            if whole
+                && d.moved == 0
+                && d.loaded.is_none()
+                && fault.is_none()
+                && self.dma_many(d, limit, next_fault)
+            {
                 continue;
             }
             if self.idmac.state == State::Dead {

@@ -300,7 +300,7 @@ impl Bench {
         self.clock_on(0);
         self.w(0x14, 0xffff_ffff);
         let d = self.fifo_depth();
-        self.w(0x4c, 2 << 28 | (d / 2 - 1) << 16 | d / 2);
+        self.w(0x4c, (2 << 28) | ((d / 2 - 1) << 16) | (d / 2));
     }
     fn fifo_depth(&self) -> u32 {
         (self.r(0x4c) >> 16 & 0xfff) + 1
@@ -312,6 +312,7 @@ impl Bench {
         self.w(0x08, div);
         self.w(0x10, 1);
         self.w(0x2c, 0x8020_2000);
+        self.w(RINTSTS, 4);
     }
     /// Sends a command and waits for command done; RINTSTS, cleared.
     pub fn cmd(&self, arg: u32, cmd: u32) -> u32 {
@@ -336,6 +337,7 @@ impl Bench {
         self.cmd(0xaaaa_0000, 0xa000_2177);
         assert_eq!(self.cmd(2, 0xa000_2146), 4);
         self.w(0x18, 1);
+        self.w(0x28, 0);
         self.w(RINTSTS, 0xffff_ffff);
         assert_eq!(self.dw.violations(), Vec::<String>::new());
     }
@@ -387,6 +389,13 @@ impl Bench {
     }
     pub fn card_bytes(&self, lba: usize, len: usize) -> Vec<u8> {
         self.dw.card(|c| c.bytes[lba * 512..lba * 512 + len].to_vec())
+    }
+    /// The memory at `at` is what the card has from block `lba` on.
+    #[track_caller]
+    pub fn same(&self, at: u64, lba: usize, len: usize) {
+        let (got, card) = (self.bytes(at, len), self.card_bytes(lba, len));
+        let first = got.iter().zip(&card).position(|(a, b)| a != b);
+        assert_eq!(first, None, "first difference, of {len} bytes");
     }
     pub fn no_violations(&self) {
         assert_eq!(self.dw.violations(), Vec::<String>::new());
