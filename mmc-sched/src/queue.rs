@@ -35,14 +35,14 @@ use mmc_time::Instant;
 /// Work per call, beside the policy's own: `insert`, `merge`, `cancel`, `complete` and the look-ups take constant time
 /// (`insert` one step more for each queued run that falls in with the new one), `dispatch` and `requeue` time
 /// linear in the members of the run, [`replace`](Self::replace) n·log(n).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Queue<S, P> {
     storage: S,
     policy: P,
     core: Core,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Core {
     merger: Merger,
     now: Instant,

@@ -107,7 +107,7 @@ impl Bench {
                 *n += 1;
             }
         }
-        self.now = self.now + service;
+        self.now += service;
         self.queue
             .complete(run.head, Outcome { blocks: run.blocks, failed: false }, self.now)
             .expect("in flight");
@@ -213,7 +213,7 @@ fn served_after(policy: MqDeadline, victim: Op, stream: Op, dispatches: u32) -> 
         }
         let Dispatch::Run(run) = b.queue.dispatch(b.now) else { panic!("a run") };
         b.waiting.remove(&run.head).expect("was queued");
-        b.now = b.now + Duration::from_millis(2);
+        b.now += Duration::from_millis(2);
         b.queue.complete(run.head, Outcome { blocks: 8, failed: false }, b.now).expect("in flight");
         if run.head == x {
             return Some(n);
@@ -282,7 +282,7 @@ fn a_second_class_takes_the_bound_away() {
             at += 8;
             q.insert(rt(Op::Write, at), now).expect("room");
             let Dispatch::Run(run) = q.dispatch(now) else { panic!("a run") };
-            now = now + Duration::from_millis(2);
+            now += Duration::from_millis(2);
             q.complete(run.head, Outcome { blocks: 8, failed: false }, now).expect("in flight");
             if run.head == victim {
                 after = Some(n);
@@ -305,7 +305,7 @@ fn what_is_put_at_the_head_passes_everything() {
     for n in 2..2000u64 {
         let Dispatch::Run(run) = q.dispatch(now) else { panic!("a run") };
         assert_ne!(run.head, victim);
-        now = now + Duration::from_millis(10);
+        now += Duration::from_millis(10);
         q.complete(run.head, Outcome { blocks: 8, failed: false }, now).expect("in flight");
         q.insert_at_head(at_head(n * 8), now).expect("room");
     }

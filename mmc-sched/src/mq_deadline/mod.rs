@@ -17,7 +17,8 @@
 //! * `writes_starved` takes any number: 0 starves reads, a negative one starves writes;
 //! * a fresh scheduler serves writes first, and what is put at the head goes out last in, first out.
 //!
-//! Work per call: O(log n) in queued runs, whatever the depth; `pick` does at most eight tree look-ups.
+//! Work per call: O(log n) in queued runs, whatever the depth. A `pick` that gives nothing although something waits
+//! looks up to 64 decisions ahead, to say when to ask again.
 
 mod rules_5_10;
 mod rules_7_3;

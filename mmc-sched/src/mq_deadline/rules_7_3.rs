@@ -5,6 +5,11 @@ use crate::policy::Pick;
 use crate::pool::Pool;
 use mmc_time::{Duration, Instant};
 
+/// The original asks again so long after a "none".
+const ASK_AGAIN: Duration = Duration::from_millis(3);
+/// How many times asking again is tried in advance.
+const LOOK_AHEAD: usize = 64;
+
 /// Nanoseconds, signed: ages reach back before the start of the clock.
 fn ns(t: Instant) -> i64 {
     i64::try_from(t.as_nanos()).unwrap_or(i64::MAX)
@@ -12,24 +17,36 @@ fn ns(t: Instant) -> i64 {
 
 impl MqDeadline {
     pub(super) fn pick_7_3(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
-        let in_use = Level::ALL.iter().filter(|&&c| self.class(c).queued != 0).count();
-        if in_use >= 2 {
+        let Some(slot) = self.decide(pool, now) else { return self.wait(pool, now) };
+        self.batching = self.batching.wrapping_add(1);
+        self.unlink(pool, slot);
+        self.start(pool, slot);
+        Pick::Run(slot)
+    }
+
+    /// Which run goes out. Moves the state of the batch only; on a "none", too.
+    fn decide(&mut self, pool: &Pool<'_>, now: Instant) -> Option<u16> {
+        if self.classes_in_use() >= 2 {
             let aged = ns(now).saturating_sub(self.ageing());
             for level in [Level::BestEffort, Level::Idle] {
-                if let Some(slot) = self.pick_class(pool, level, now, aged) {
-                    return Pick::Run(slot);
+                if let Some(slot) = self.decide_in(pool, level, now, aged) {
+                    return Some(slot);
                 }
             }
         }
         for level in Level::ALL {
-            if let Some(slot) = self.pick_class(pool, level, now, ns(now)) {
-                return Pick::Run(slot);
+            if let Some(slot) = self.decide_in(pool, level, now, ns(now)) {
+                return Some(slot);
             }
             if self.class(level).queued != 0 {
                 break;
             }
         }
-        self.wait(pool, now)
+        None
+    }
+
+    fn classes_in_use(&self) -> usize {
+        Level::ALL.iter().filter(|&&c| self.class(c).queued != 0).count()
     }
 
     fn ageing(&self) -> i64 {
@@ -49,13 +66,7 @@ impl MqDeadline {
 
     /// The run of this class that goes out, if it began at `latest_start` or before; whatever was decided on the
     /// way stays decided.
-    fn pick_class(
-        &mut self,
-        pool: &mut Pool<'_>,
-        level: Level,
-        now: Instant,
-        latest_start: i64,
-    ) -> Option<u16> {
+    fn decide_in(&mut self, pool: &Pool<'_>, level: Level, now: Instant, latest_start: i64) -> Option<u16> {
         let slot = match self.next_in_sweep(pool, level, self.last_dir) {
             Some(next) if self.batching < self.tunables.fifo_batch => next,
             _ => {
@@ -79,50 +90,60 @@ impl MqDeadline {
                 }
             }
         };
-        if self.began(pool, slot) > latest_start {
-            return None;
-        }
-        self.batching = self.batching.wrapping_add(1);
-        self.unlink(pool, slot);
-        self.start(pool, slot);
-        Some(slot)
+        (self.began(pool, slot) <= latest_start).then_some(slot)
     }
 
-    /// Nothing may go out now: what ends that. The instants at which one of the runs a decision could fall on
-    /// becomes old enough, is due, or is aged; completions when a class waits for its betters at the device. The
-    /// original asks again after 3 ms; so does this if nothing else is known.
+    /// Nothing goes out now: what ends that. The instants at which one of the runs a decision could fall on becomes
+    /// old enough, is due, or is aged; completions when a class waits for its betters at the device.
+    ///
+    /// A failed decision moves the state, so that asking again can help though nothing else happened. Where it
+    /// does, within 64 times, the answer is the original's: ask again after 3 ms.
     fn wait(&mut self, pool: &Pool<'_>, now: Instant) -> Pick {
+        let in_use = self.classes_in_use();
+        let served = Level::ALL.into_iter().find(|&c| self.class(c).queued != 0);
         let mut waiting = false;
-        let mut at: Option<i64> = None;
-        let mut consider = |t: i64| {
-            if t > ns(now) {
-                at = Some(at.map_or(t, |a| a.min(t)));
-            }
-        };
+        let mut at = i64::MAX;
         for level in Level::ALL {
             for d in Dir::BOTH {
                 let Some(oldest) = self.class(level).fifo.get(d).front() else { continue };
                 waiting = true;
-                consider(ns(pool.deadline(oldest)));
-                let next = self.next_in_sweep(pool, level, d).unwrap_or(oldest);
-                for slot in [oldest, next] {
-                    let began = self.began(pool, slot);
-                    consider(began);
-                    if level != Level::RealTime {
-                        consider(began.saturating_add(self.ageing()));
+                let mut consider = |t: i64, counts: bool| {
+                    if counts && t > ns(now) {
+                        at = at.min(t);
                     }
+                };
+                consider(ns(pool.deadline(oldest)), true);
+                for slot in [oldest, self.next_in_sweep(pool, level, d).unwrap_or(oldest)] {
+                    let began = self.began(pool, slot);
+                    consider(began, served == Some(level));
+                    consider(began.saturating_add(self.ageing()), in_use >= 2 && level != Level::RealTime);
                 }
             }
         }
         if !waiting {
             return Pick::Empty;
         }
-        let at = at.and_then(|t| u64::try_from(t).ok()).map(Instant::from_nanos);
         let completion = self.in_device != 0;
-        self.wake = at;
-        if at.is_none() && !completion {
-            self.wake = Some(now + Duration::from_millis(3));
+        if self.asking_helps(pool, now) || (at == i64::MAX && !completion) {
+            at = at.min(ns(now + ASK_AGAIN));
         }
+        self.wake = u64::try_from(at).ok().filter(|_| at != i64::MAX).map(Instant::from_nanos);
         Pick::Wait { at: self.wake, completion }
+    }
+
+    /// Whether one of the next decisions at this very instant would give a run.
+    fn asking_helps(&mut self, pool: &Pool<'_>, now: Instant) -> bool {
+        let state = |m: &Self| (m.last_dir, m.batching, m.starved);
+        let before = state(self);
+        let mut helps = false;
+        for _ in 0..LOOK_AHEAD {
+            let last = state(self);
+            helps = self.decide(pool, now).is_some();
+            if helps || state(self) == last {
+                break;
+            }
+        }
+        (self.last_dir, self.batching, self.starved) = before;
+        helps
     }
 }
