@@ -79,7 +79,7 @@ impl Ocr {
         }
         // At most 8 each: w has nine bits.
         let low = w.trailing_zeros();
-        let high = w.ilog2();
+        let high = 31_u32.saturating_sub(w.leading_zeros());
         Some((low.saturating_mul(100).saturating_add(2700), high.saturating_mul(100).saturating_add(2800)))
     }
     /// Whether this can be an OCR.
