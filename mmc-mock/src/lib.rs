@@ -1,6 +1,40 @@
 //! SD cards and host controllers that behave, misbehave and keep virtual time.
 //!
 //! It is not for production: tests and `mmc-lab` use it, a driver crate only as a dev-dependency.
+//!
+//! | to have | take |
+//! |---|---|
+//! | a card | [`card::SdCard`] from a [`card::SdConfig`], or one of the [`zoo`]; [`card::Shared`] keeps a back door |
+//! | its pace | a [`timing::Profile`]: `slow2018`, `cheap`, `a1`, `a2`, `ideal` |
+//! | its contents | [`storage::Storage`], sparse, up to 128 TiB |
+//! | something to go wrong | [`fault::Faults`]; what a host did wrong is in [`card::Card::violations`] |
+//! | a host without a controller | [`MockHost`], at the pace of the [`Wire`] |
+//! | time | a [`Clock`] that moves only when told to, and [`Wakes`] to know how far |
+//! | memory of a bus master | [`Memory`], [`MemoryDma`], [`Buf`], [`BufBatch`] |
+//!
+//! ```
+//! use mmc_mock::card::{Card, SdCard, SdConfig, Shared};
+//! use mmc_mock::{Buf, Clock, MockHost, timing::Profile};
+//! use mmc_proto::{host::Capabilities, machine::{Conductor, Identify, Turn}};
+//!
+//! // A card of 2018, and a handle that stays with the test.
+//! let card = Shared::new(SdCard::new(SdConfig::new(Profile::slow2018(), 1))?);
+//! let caps = Capabilities::new();
+//! let mut host = MockHost::new(card.clone(), caps);
+//!
+//! // Identify it in virtual time.
+//! let clock = Clock::new();
+//! let mut talk = Conductor::new(Identify::new(&caps), Some(Buf(vec![0; 512])));
+//! let card_found = loop {
+//!     match talk.poll(&mut host, clock.now()) {
+//!         Turn::Wait { until, .. } => clock.advance_to(until),
+//!         Turn::Done(found, _) => break found?,
+//!     }
+//! };
+//! assert_eq!(card_found.traits.blocks, 16_777_216);
+//! assert!(card.violations().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod card;
@@ -12,6 +46,7 @@ mod memory;
 pub mod storage;
 pub mod timing;
 mod wire;
+pub mod zoo;
 
 pub use clock::{Clock, Wakes};
 pub use host::MockHost;

@@ -70,6 +70,60 @@ pub struct SdConfig {
     pub profile: Profile,
     /// Decides the pauses of `profile`, nothing else.
     pub seed: u64,
+    /// Registers of a real card, shown instead of those built from the fields above.
+    pub registers: Option<Registers>,
+    /// Where it departs from the standard.
+    pub quirks: Quirks,
+}
+
+/// What a card does that it should not. All off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// It locks up, deaf until power is cycled, at a read or write that uses a count set by CMD23.
+    pub cmd23_hangs: bool,
+    /// It really has this many sectors, at least 1; addresses above wrap around to the start.
+    pub wraps_at: Option<u64>,
+    /// The OCR claims the low voltage range (bit 7), which is not there.
+    pub low_voltage: bool,
+    /// Each read comes later by this, over what the profile says.
+    pub read_delay: Duration,
+    /// Each write stays busy longer by this.
+    pub busy_delay: Duration,
+}
+
+/// Registers of a real card, as dumped. CRC7 and end bit of CID and CSD are set anew when they are sent: dumps often
+/// lack them, cards do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// Bits 127:0, the first byte is the manufacturer.
+    pub cid: [u8; 16],
+    /// Bits 127:0, structure 0 or 1.
+    pub csd: [u8; 16],
+    /// Bits 63:0.
+    pub scr: [u8; 8],
+    /// Bits 511:0; without them a status is built from the profile.
+    pub ssr: Option<[u8; 64]>,
+}
+
+impl Registers {
+    /// The size the CSD says, in sectors of 512 bytes; `None` for a structure other than 0 and 1.
+    #[must_use]
+    pub fn sectors(&self) -> Option<u64> {
+        let csd = |high, low| get(&self.csd, high, low);
+        match csd(127, 126) {
+            0 => Some(((csd(73, 62) + 1) << (csd(49, 47) + 2 + csd(83, 80))) / 512),
+            1 => Some((csd(69, 48) + 1) * 1024),
+            _ => None,
+        }
+    }
+    fn version(&self) -> Version {
+        match (get(&self.scr, 59, 56), get(&self.scr, 47, 47)) {
+            (0, _) => Version::V1_0,
+            (1, _) => Version::V1_1,
+            (_, 0) => Version::V2,
+            _ => Version::V3,
+        }
+    }
 }
 
 /// A card that cannot be.
@@ -129,12 +183,49 @@ impl SdConfig {
             power_up: Duration::from_millis(20),
             profile,
             seed,
+            registers: None,
+            quirks: Quirks {
+                cmd23_hangs: false,
+                wraps_at: None,
+                low_voltage: false,
+                read_delay: Duration::ZERO,
+                busy_delay: Duration::ZERO,
+            },
         }
+    }
+    /// The card that showed `registers`. Version, size, CMD23 (which counts only from version 3 on) and high speed
+    /// (command class 10) are what they say.
+    ///
+    /// # Errors
+    /// [`ConfigError::Sectors`] when the CSD has no size this crate's card can have.
+    pub fn from_registers(registers: Registers, profile: Profile, seed: u64) -> Result<Self, ConfigError> {
+        let (cid, version) = (&registers.cid, registers.version());
+        let config = Self {
+            version,
+            sectors: registers.sectors().unwrap_or(0),
+            identity: Identity {
+                mid: cid[0],
+                oid: [cid[1], cid[2]],
+                name: [cid[3], cid[4], cid[5], cid[6], cid[7]],
+                revision: cid[8],
+                serial: get(cid, 55, 24) as u32,
+                year: 2000 + get(cid, 19, 12) as u16,
+                month: get(cid, 11, 8) as u8,
+            },
+            high_speed: version >= Version::V1_1 && get(&registers.csd, 94, 94) == 1,
+            cmd23: version >= Version::V3 && get(&registers.scr, 33, 33) == 1,
+            registers: Some(registers),
+            ..Self::new(profile, seed)
+        };
+        config.check()?;
+        Ok(config)
     }
     /// How it is addressed.
     #[must_use]
-    pub const fn capacity(&self) -> Capacity {
+    pub fn capacity(&self) -> Capacity {
         match self.sectors {
+            // Some cards of 4 GB call themselves standard, against the standard.
+            _ if self.registers.is_some_and(|r| get(&r.csd, 127, 126) == 0) => Capacity::Standard,
             0..=4_194_304 => Capacity::Standard,
             4_194_305..=67_108_863 => Capacity::High,
             _ => Capacity::Extended,
@@ -148,7 +239,13 @@ impl SdConfig {
         let size = |rule| Err(ConfigError::Sectors { sectors: self.sectors, rule });
         let version = |feature, needs| Err(ConfigError::Version { feature, version: self.version, needs });
         match self.capacity() {
-            Capacity::Standard if self.geometry().is_none() => {
+            _ if self.quirks.wraps_at == Some(0) => return size("wraps_at is at least 1"),
+            _ if self.registers.is_some_and(|r| r.sectors() != Some(self.sectors)) => {
+                return size("its CSD says another size, or has a structure other than 0 and 1");
+            }
+            // The last byte address is one that 32 bits can say.
+            Capacity::Standard if self.sectors > 1 << 23 => return size("byte addresses end at 4 GiB"),
+            Capacity::Standard if self.registers.is_none() && self.geometry().is_none() => {
                 return size("SDSC sizes are 1 to 4096 times a power of two from 4 to 1024 sectors");
             }
             Capacity::Standard => {}
@@ -172,7 +269,7 @@ impl SdConfig {
             return Err(ConfigError::Rca);
         }
         let Identity { year, month, .. } = self.identity;
-        if !(2000..=2255).contains(&year) || !(1..=12).contains(&month) {
+        if self.registers.is_none() && !(2000..=2255).contains(&year) || !(1..=12).contains(&month) {
             return Err(ConfigError::Date { year, month });
         }
         Ok(())
@@ -194,6 +291,9 @@ impl SdConfig {
     /// The CID, CRC7 included.
     #[must_use]
     pub fn cid(&self) -> [u8; 16] {
+        if let Some(r) = &self.registers {
+            return seal(r.cid);
+        }
         let (mut r, id) = ([0; 16], &self.identity);
         put(&mut r, 127, 120, id.mid.into());
         r[1..3].copy_from_slice(&id.oid);
@@ -207,8 +307,11 @@ impl SdConfig {
     /// The CSD, CRC7 included; TRAN_SPEED follows the speed in use.
     #[must_use]
     pub fn csd(&self, high_speed: bool) -> [u8; 16] {
-        let mut r = [0; 16];
+        let mut r = self.registers.map_or([0; 16], |r| r.csd);
         put(&mut r, 103, 96, if high_speed { 0x5a } else { 0x32 });
+        if self.registers.is_some() {
+            return seal(r);
+        }
         // Classes 0, 2, 4, 5 and 8; 10 with CMD6.
         put(&mut r, 95, 84, if self.version >= Version::V1_1 { 0x535 } else { 0x135 });
         put(&mut r, 46, 46, 1);
@@ -234,6 +337,9 @@ impl SdConfig {
     /// The SCR.
     #[must_use]
     pub fn scr(&self) -> [u8; 8] {
+        if let Some(r) = &self.registers {
+            return r.scr;
+        }
         let mut r = [0; 8];
         put(&mut r, 59, 56, (self.version as u64).min(2));
         put(&mut r, 51, 48, 0b0101);
@@ -244,8 +350,12 @@ impl SdConfig {
     /// The SD status; speed class, allocation unit and erase times are those of the profile.
     #[must_use]
     pub fn ssr(&self, width: u8) -> [u8; 64] {
-        let (mut r, p) = ([0; 64], &self.profile);
+        let dump = self.registers.and_then(|r| r.ssr);
+        let (mut r, p) = (dump.unwrap_or([0; 64]), &self.profile);
         put(&mut r, 511, 510, if width == 4 { 2 } else { 0 });
+        if dump.is_some() {
+            return r;
+        }
         let class = match p.wr_bps {
             1..=1_999_999 => 0,
             2_000_000..=3_999_999 => 1,
@@ -313,6 +423,13 @@ fn put(register: &mut [u8], high: u32, low: u32, value: u64) {
     }
 }
 
+/// Bits `high..=low` of a register.
+fn get(register: &[u8], high: u32, low: u32) -> u64 {
+    let last = register.len() - 1;
+    let bit = |i: u32| u64::from(register[last - i as usize / 8] >> (i % 8) & 1);
+    (low..=high).rev().fold(0, |v, i| v << 1 | bit(i))
+}
+
 /// CRC7 (x⁷ + x³ + 1, start 0) of `bytes`.
 pub(crate) fn crc7(bytes: &[u8]) -> u8 {
     let mut crc = 0_u8;
@@ -355,11 +472,6 @@ pub(crate) fn r2(register: &[u8; 16]) -> Bits {
 mod tests {
     use super::*;
 
-    /// Bits `high..=low` of a register, read independently of `put`.
-    fn get(r: &[u8], high: usize, low: usize) -> u64 {
-        let bit = |i: usize| u64::from(r[r.len() - 1 - i / 8] >> (i % 8) & 1);
-        (low..=high).rev().fold(0, |v, i| v << 1 | bit(i))
-    }
     fn config() -> SdConfig {
         SdConfig::new(Profile::slow2018(), 0)
     }

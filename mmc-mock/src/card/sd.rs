@@ -44,7 +44,7 @@ pub enum State {
 /// An SD card.
 #[derive(Debug)]
 pub struct SdCard {
-    config: SdConfig,
+    pub(super) config: SdConfig,
     pub(super) storage: Storage,
     pub(super) timing: Timing,
     faults: Faults,
@@ -131,7 +131,7 @@ impl SdCard {
     pub fn new(config: SdConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
-            storage: Storage::new(config.sectors),
+            storage: Storage::new(config.quirks.wraps_at.unwrap_or(config.sectors).min(config.sectors)),
             timing: Timing::new(config.profile.clone(), config.seed),
             config,
             faults: Faults::new(),
@@ -213,6 +213,16 @@ impl SdCard {
         self.v.speed == 1
     }
 
+    /// Bytes it says it has.
+    fn bytes(&self) -> u64 {
+        self.config.sectors * 512
+    }
+    /// Where in storage byte `at` of the card is, and how many bytes follow there: all of them, but for a card that
+    /// has less than it says.
+    pub(super) fn place(&self, at: u64) -> (u64, u64) {
+        let place = at % self.storage.bytes();
+        (place, self.storage.bytes() - place)
+    }
     pub(super) fn byte_addressed(&self) -> bool {
         self.config.capacity() == Capacity::Standard
     }
@@ -276,6 +286,10 @@ impl SdCard {
         let state = self.v.state;
         if app {
             return self.execute_app(index, arg, now, faults);
+        }
+        if self.config.quirks.cmd23_hangs && matches!(index, 18 | 25) && count.is_some() {
+            self.v.state = Ina;
+            return Outcome::Silent;
         }
         match (index, state) {
             (0, _) => {
@@ -404,8 +418,9 @@ impl SdCard {
     /// ACMD41.
     fn power_up(&mut self, arg: u32, now: Instant) -> Outcome {
         let window = arg & 0x00ff_ffff;
+        let ocr = OCR | u32::from(self.config.quirks.low_voltage) << 7;
         if window == 0 {
-            return Outcome::Other(r3(OCR));
+            return Outcome::Other(r3(ocr));
         }
         if window & OCR == 0 {
             self.v.state = State::Ina;
@@ -416,10 +431,10 @@ impl SdCard {
         // A host that did not say HCS (after a good CMD8) cannot use a high capacity card: it stays busy.
         let usable = !high || (self.v.if_cond && arg & 1 << 30 != 0);
         if !usable || now < since + self.config.power_up {
-            return Outcome::Other(r3(OCR));
+            return Outcome::Other(r3(ocr));
         }
         self.v.state = State::Ready;
-        Outcome::Other(r3(OCR | 1 << 31 | u32::from(high) << 30))
+        Outcome::Other(r3(ocr | 1 << 31 | u32::from(high) << 30))
     }
 
     fn go(&mut self, to: State) -> Outcome {
@@ -435,9 +450,17 @@ impl SdCard {
         let (first, last) = (sector(from), sector(to));
         if last < first {
             self.v.status.raise(status::ERASE_PARAM);
-        } else if self.storage.erase(first * 512, (last - first + 1) * 512).is_err() {
+        } else if last >= self.config.sectors {
             self.v.status.raise(status::OUT_OF_RANGE);
         } else {
+            let (mut at, mut left) = (first * 512, (last - first + 1) * 512);
+            while left > 0 {
+                let (place, room) = self.place(at);
+                let n = left.min(room);
+                // Inside by construction.
+                let _ = self.storage.erase(place, n);
+                (at, left) = (at + n, left - n);
+            }
             self.v.state = State::Prg;
             self.v.busy = now + self.timing.erase(first, last - first + 1);
         }
@@ -477,7 +500,7 @@ impl SdCard {
         } else if let Some(bit) = self.refuses(read, at, len) {
             self.v.status.raise(bit);
         } else if read {
-            let access = self.timing.read_access(at / 512);
+            let access = self.timing.read_access(at / 512) + self.config.quirks.read_delay;
             self.open_run(Source::Read(at), now, access, len, blocks, faults);
         } else {
             self.v.well_written = 0;
@@ -488,7 +511,7 @@ impl SdCard {
     /// Why a block of `len` bytes at byte `at` cannot be moved.
     pub(super) fn refuses(&self, read: bool, at: u64, len: u16) -> Option<u32> {
         let len = u64::from(len);
-        if at + len > self.storage.bytes() {
+        if at + len > self.bytes() {
             Some(status::OUT_OF_RANGE)
         } else if at % 512 + len > 512 || (!read && !at.is_multiple_of(512)) {
             Some(status::ADDRESS_ERROR)

@@ -117,6 +117,16 @@ impl SdCard {
         });
     }
 
+    /// Where in storage the next blocks of a run from byte `start` on are, and how many of `len` bytes' worth can move
+    /// at once.
+    fn bulk(&self, start: u64, len: usize) -> (u64, u32) {
+        let Some(run) = &self.v.run else { return (0, 0) };
+        let at = start + u64::from(run.k) * 512;
+        let (place, room) = self.place(at);
+        let room = room.min((self.config.sectors * 512).saturating_sub(at)) / 512;
+        (place, u64::from(run.at_once(len / 512)).min(room) as u32)
+    }
+
     /// The data phase is over, by itself or by a command. A write programs what it has taken; the busy time of
     /// its whole service counts from its command.
     pub(super) fn end_run(&mut self, now: Instant) {
@@ -135,14 +145,14 @@ impl SdCard {
                 let bytes = u64::from(run.k) * u64::from(run.block_len);
                 self.timing.read(at / 512, bytes.div_ceil(512));
                 // An open-ended read that stopped at the end of the card: the card was already reading on.
-                if run.left.is_none() && at + bytes == self.storage.bytes() {
+                if run.left.is_none() && at + bytes == self.config.sectors * 512 {
                     status.raise(OUT_OF_RANGE);
                 }
             }
             Source::Write(at) if run.k > 0 => {
                 let service = self.timing.write(at / 512, run.k.into());
                 *state = State::Prg;
-                *busy = now.max(run.started + service.total);
+                *busy = now.max(run.started + service.total) + self.config.quirks.busy_delay;
             }
             _ => {}
         }
@@ -165,7 +175,7 @@ impl SdCard {
                     self.v.status.raise(bit);
                     refused = true;
                 } else if !refused {
-                    refused = self.storage.read(at, &mut block[..n]).is_err();
+                    refused = self.storage.read(self.place(at).0, &mut block[..n]).is_err();
                 }
             }
             Source::Write(_) => {}
@@ -183,15 +193,13 @@ impl SdCard {
     }
 
     pub(super) fn send_blocks(&mut self, blocks: &mut [u8], now: Instant) -> usize {
-        let Some(run) = &mut self.v.run else { return 0 };
-        let Source::Read(start) = run.source else { return 0 };
-        let at = start + u64::from(run.k) * 512;
-        let room = self.storage.bytes().saturating_sub(at) / 512;
-        let n = u64::from(run.at_once(blocks.len() / 512)).min(room) as u32;
+        let Some(Run { source: Source::Read(start), .. }) = self.v.run else { return 0 };
+        let (at, n) = self.bulk(start, blocks.len());
         let bytes = n as usize * 512;
         if n == 0 || self.storage.read(at, &mut blocks[..bytes]).is_err() {
             return 0;
         }
+        let Some(run) = &mut self.v.run else { return 0 };
         run.k += n;
         if run.is_last() {
             self.end_run(now);
@@ -218,7 +226,7 @@ impl SdCard {
         } else if let Some(bit) = self.refuses(false, at, len) {
             self.v.status.raise(bit);
             Token::Nothing
-        } else if self.storage.write(at, block).is_err() {
+        } else if self.storage.write(self.place(at).0, block).is_err() {
             Token::Nothing
         } else {
             Token::Accepted
@@ -238,15 +246,13 @@ impl SdCard {
     }
 
     pub(super) fn take_blocks(&mut self, blocks: &[u8], now: Instant) -> usize {
-        let Some(run) = &mut self.v.run else { return 0 };
-        let Source::Write(start) = run.source else { return 0 };
-        let at = start + u64::from(run.k) * 512;
-        let room = self.storage.bytes().saturating_sub(at) / 512;
-        let n = u64::from(run.at_once(blocks.len() / 512)).min(room) as u32;
+        let Some(Run { source: Source::Write(start), .. }) = self.v.run else { return 0 };
+        let (at, n) = self.bulk(start, blocks.len());
         let bytes = n as usize * 512;
         if n == 0 || self.storage.write(at, &blocks[..bytes]).is_err() {
             return 0;
         }
+        let Some(run) = &mut self.v.run else { return 0 };
         run.k += n;
         self.v.well_written = run.k;
         if run.is_last() {

@@ -1,0 +1,308 @@
+//! SD cards by name: real ones, as their register dumps show them, and ones with a fault of character.
+//!
+//! A dump says what a card claims, not how fast it is: the timing profile is the caller's. Serial numbers are not the
+//! real ones. A claim this crate's card cannot live up to (CMD20, extension registers, 1.8 V) stays in the register;
+//! the command itself is then illegal.
+
+use crate::card::{ConfigError, Identity, Quirks, Registers, SdConfig};
+use crate::timing::Profile;
+use mmc_time::Duration;
+
+/// One preset.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// What [`card`] calls it.
+    pub name: &'static str,
+    /// What is special about it.
+    pub what: &'static str,
+    /// What a good host does about that.
+    pub host: &'static str,
+    /// Who published it.
+    pub source: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// CID, CSD, SCR, and the first words of the SD status where it was dumped.
+    Dump(u128, u128, u64, &'static [u64]),
+    /// The card of [`SdConfig::new`], changed.
+    Odd(fn(&mut SdConfig)),
+}
+
+/// No preset has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no card is called `{name}`; there are {}", names())]
+pub struct UnknownCard {
+    /// What was asked for.
+    pub name: String,
+}
+
+fn names() -> String {
+    PRESETS.map(|p| p.name).join(", ")
+}
+
+/// All presets.
+#[must_use]
+pub fn list() -> &'static [Preset] {
+    &PRESETS
+}
+
+/// The card called `name`, with the timing of `profile` and pauses drawn from `seed`.
+///
+/// # Errors
+/// [`UnknownCard`], whose text lists the names there are.
+pub fn card(name: &str, profile: Profile, seed: u64) -> Result<SdConfig, UnknownCard> {
+    let unknown = || UnknownCard { name: name.to_owned() };
+    let preset = PRESETS.iter().find(|p| p.name == name).ok_or_else(unknown)?;
+    // Every preset is a card that can be; the tests build them all.
+    preset.config(profile, seed).map_err(|_| unknown())
+}
+
+impl Preset {
+    fn config(&self, profile: Profile, seed: u64) -> Result<SdConfig, ConfigError> {
+        match self.kind {
+            Kind::Dump(cid, csd, scr, status) => {
+                let mut ssr = [0; 64];
+                for (bytes, word) in ssr.chunks_exact_mut(8).zip(status) {
+                    bytes.copy_from_slice(&word.to_be_bytes());
+                }
+                let registers = Registers {
+                    cid: cid.to_be_bytes(),
+                    csd: csd.to_be_bytes(),
+                    scr: scr.to_be_bytes(),
+                    ssr: (!status.is_empty()).then_some(ssr),
+                };
+                SdConfig::from_registers(registers, profile, seed)
+            }
+            Kind::Odd(change) => {
+                let mut config = SdConfig::new(profile, seed);
+                change(&mut config);
+                config.check()?;
+                Ok(config)
+            }
+        }
+    }
+}
+
+const NOTHING: &str = "nothing special";
+
+const PRESETS: [Preset; 20] = [
+    Preset {
+        name: "pqi-64mb",
+        what: "SDSC of specification 1.01, 64 MB: neither CMD6 nor CMD8",
+        host: "takes silence to CMD8 for version 1 and goes on",
+        source: "Aaru.Tests, SecureDigital (github.com/aaru-dps/Aaru)",
+        kind: Kind::Dump(
+            0x0254_4d53_4430_3634_055e_ed1a_1a00_3401,
+            0x002d_0032_1359_83c9_f6d9_cf80_1640_0001,
+            0x00a5_0000_0807_0302,
+            &[],
+        ),
+    },
+    Preset {
+        name: "atp-2gb",
+        what: "SDSC 1.10 of 2 GB: READ_BL_LEN is 1024, blocks are still 512",
+        host: "sends CMD16 512",
+        source: "libmaple, Card library, sdcard-verification.md (github.com/betovar/libmaple)",
+        kind: Kind::Dump(
+            0x0941_5041_4620_5544_105e_ed1f_1f00_7bc6,
+            0x002f_0032_5f5a_83cf_2db7_ffbf_9680_0068,
+            0x0125_0000_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "qemu-2gb",
+        what: "the emulated card of QEMU 10: SDSC of 2 GiB that calls itself version 3, without CMD23",
+        host: "chooses addressing by the CSD, not by the version",
+        source: "register formulas of QEMU 10.0 (gitlab.com/qemu-project/qemu), not a dump",
+        kind: Kind::Dump(
+            0xaa58_5951_454d_5521_01de_adbe_ef00_6219,
+            0x0026_0032_5f5a_e3ff_ffff_dfff_92a0_00b7,
+            0x0225_8000_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "adata-4gb",
+        what: "byte-addressed card of 4 GB, READ_BL_LEN 2048: above the 2 GB the standard allows",
+        host: "computes byte addresses in 32 bits without a sign",
+        source: "Aaru.Tests, SecureDigital (github.com/aaru-dps/Aaru)",
+        kind: Kind::Dump(
+            0x1d41_4453_4420_2020_105e_ed17_1700_6701,
+            0x005e_0032_575b_83d5_6db7_ffff_96c0_0001,
+            0x0125_0000_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "napi-4gb",
+        what: "SCR of version 2.00 with noise in the bits that mean CMD23 from version 3 on",
+        host: "believes CMD_SUPPORT only where SD_SPEC3 is set",
+        source: "published notes on the card of a NAPI board",
+        kind: Kind::Dump(
+            0xba23_4553_4134_4742_065e_ed35_3501_699f,
+            0x400e_0032_5b59_0000_1cdf_7f80_0a40_00d7,
+            0x0235_000e_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "transcend-4gb",
+        what: "SDHC 3.0 with CMD20 but without CMD23",
+        host: "ends multi-block transfers by CMD12",
+        source: "libmaple, Card library, sdcard-verification.md (github.com/betovar/libmaple)",
+        kind: Kind::Dump(
+            0x0353_4453_5530_3447_805e_ed21_2100_c112,
+            0x400e_0032_5b59_0000_1d8a_7f80_0a40_40b8,
+            0x0235_8001_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "panasonic-8gb",
+        what: "SDHC 3.0 without CMD23",
+        host: "ends multi-block transfers by CMD12",
+        source: "tests of github.com/jkristell/sdio-host",
+        kind: Kind::Dump(
+            0x0150_4159_3038_4147_135e_ed2c_2c01_251a,
+            0x400e_0032_5b59_0000_39b3_7f80_0a40_00f8,
+            0x0235_8000_0100_0000,
+            &[0x8000_0000_0300_0000, 0x0202_9000_0807_0000],
+        ),
+    },
+    Preset {
+        name: "phison-16gb",
+        what: "SDHC 3.0 with CMD23 and a maker's word in its SCR",
+        host: NOTHING,
+        source: "github.com/armbian/build, pull request 246",
+        kind: Kind::Dump(
+            0x2750_4853_4431_3647_305e_ed26_2600_fb13,
+            0x400e_0032_5b59_0000_73a7_7f80_0a40_00eb,
+            0x0235_8002_0100_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "sandisk-sa16g",
+        what: "SDHC 5.x",
+        host: NOTHING,
+        source: "github.com/ironsheep/P2-uSD-FS, DOCs/cards",
+        kind: Kind::Dump(
+            0x0353_4453_4131_3647_805e_ed0c_0c01_9b41,
+            0x400e_0032_5b59_0000_76b2_7f80_0a40_4013,
+            0x0235_8443_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "sandisk-sc16g",
+        what: "SDHC 5.x, with its SD status",
+        host: NOTHING,
+        source: "published benchmark notes of a pfSense box",
+        kind: Kind::Dump(
+            0x0353_4453_4331_3647_805e_ed2b_2b01_1a00,
+            0x400e_0032_5b59_0000_76b2_7f80_0a40_4000,
+            0x0235_8443_0000_0000,
+            &[0x0000_0000_0400_0000, 0x0400_9000_0f05_0a00, 0x0000_0000_0001_0000],
+        ),
+    },
+    Preset {
+        name: "kingston-canvas-64gb",
+        what: "SDXC 6.x with application class 2 in its SD status",
+        host: "takes the cache it claims for what it is: on some of these the flush never ends",
+        source: "linux-mmc, thread on the cache of Kingston Canvas Go! Plus, 2023",
+        kind: Kind::Dump(
+            0x9f54_4953_4436_3447_615e_ed28_2801_7400,
+            0x400e_0032_5b59_0001_cf9f_7f80_0a40_0000,
+            0x0205_8487_0100_6432,
+            &[0x0000_0000_0800_0000, 0x0400_9000_011b_391e, 0x0008_0000_0002_ff00, 0x0300_0000_0000_0000],
+        ),
+    },
+    Preset {
+        name: "gigastone-64gb",
+        what: "SDXC 6.x whose OEM field holds digits",
+        host: "does not judge a card by its identity",
+        source: "github.com/ironsheep/P2-uSD-FS, DOCs/cards",
+        kind: Kind::Dump(
+            0x1234_5641_5354_4300_205e_ed02_0201_7609,
+            0x400e_0032_5b59_0001_d1eb_7f80_0a40_00a1,
+            0x02c5_8483_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "samsung-128gb",
+        what: "SDXC 3.0 of 128 GB",
+        host: NOTHING,
+        source: "github.com/ironsheep/P2-uSD-FS, DOCs/cards",
+        kind: Kind::Dump(
+            0x1b53_4d47_4434_5154_305e_ed09_0901_25dd,
+            0x400e_0032_5b59_0003_b9ff_7f80_0a40_40ab,
+            0x02c5_8003_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "samsung-512gb",
+        what: "SDXC 6.x of 512 GB with command classes 1 and 11",
+        host: "leaves alone what it does not know",
+        source: "tests of github.com/linux-automation/usbsdmux",
+        kind: Kind::Dump(
+            0x1b53_4d47_4638_5335_305e_ed25_25a1_6700,
+            0x400e_0032_db79_000e_ebff_7f80_0a40_0000,
+            0x0205_8487_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
+        name: "cmd23-hang",
+        what: "says it has CMD23 and locks up at the transfer that uses it",
+        host: "knows the card by its CID (MID 09, name `AF SD`) and ends transfers by CMD12",
+        source: "quirk table of Linux 6.12 (ATP)",
+        kind: Kind::Odd(|c| {
+            c.identity = Identity { mid: 0x09, oid: *b"AP", name: *b"AF SD", ..c.identity };
+            c.quirks.cmd23_hangs = true;
+        }),
+    },
+    Preset {
+        name: "slow-acmd41",
+        what: "needs 1.9 s from the first ACMD41, the standard allows 1 s",
+        host: "allows 2 s, as Linux does since 6.10",
+        source: "github.com/westlicht/performer, issue 397; Linux 6.10",
+        kind: Kind::Odd(|c| c.power_up = Duration::from_millis(1900)),
+    },
+    Preset {
+        name: "late-read",
+        what: "read data come 300 ms late, the standard allows 100 ms",
+        host: "allows 500 ms",
+        source: "github.com/espressif/esp-idf, issue 12968",
+        kind: Kind::Odd(|c| c.quirks.read_delay = Duration::from_millis(300)),
+    },
+    Preset {
+        name: "slow-busy",
+        what: "stays busy for 2 s after each write, the standard allows 250 ms",
+        host: "allows 3 s, as Linux does",
+        source: "github.com/raspberrypi/linux, issue 412",
+        kind: Kind::Odd(|c| c.quirks.busy_delay = Duration::from_secs(2)),
+    },
+    Preset {
+        name: "low-voltage-bit",
+        what: "sets bit 7 of the OCR (low voltage range) without having one",
+        host: "clears the bit before it chooses a voltage",
+        source: "linux-mmc, August 2019",
+        kind: Kind::Odd(|c| c.quirks.low_voltage = true),
+    },
+    Preset {
+        name: "fake-64gb",
+        what: "says 64 GB, has 8 GB, and wraps around: late writes destroy early ones",
+        host: "cannot know without writing it full; a test of the whole size finds it",
+        source: "github.com/AltraMayor/f3, issues 15 and 180",
+        kind: Kind::Odd(|c| {
+            c.identity = Identity { mid: 0, oid: [0; 2], name: [0; 5], serial: 0, ..c.identity };
+            c.quirks = Quirks { wraps_at: Some(c.sectors), ..c.quirks };
+            c.sectors *= 8;
+        }),
+    },
+];
