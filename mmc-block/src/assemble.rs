@@ -97,6 +97,9 @@ where
         let mut whole = true;
         self.for_members(run, |core, i| {
             let Some(e) = core.table.get_mut(i) else { return };
+            if e.state != State::Again {
+                e.tries = 0;
+            }
             e.part = if run.count == 1 { (run.offset, run.blocks) } else { (0, e.request.blocks) };
             let (from, len) = (bytes(e.part.0), bytes(e.part.1));
             // `fit` has seen room for it, and the range inside it.

@@ -269,6 +269,7 @@ where
             order: self.order,
             stamps: Stamps { queued: now, ..Stamps::default() },
             attempts: 0,
+            tries: 0,
             part: (0, request.blocks),
             orphan: false,
             result: Ok(()),
@@ -352,6 +353,7 @@ where
             if let Some(e) = core.table.get_mut(i) {
                 e.stamps.started.get_or_insert(now);
                 e.attempts = e.attempts.saturating_add(1);
+                e.tries = e.tries.saturating_add(1);
             }
         });
         if let Some(head) = self.table.by_id(job.run.head) {
@@ -415,14 +417,13 @@ where
     }
 
     fn worth_again(&self, run: &Run, error: &BlockError) -> bool {
-        let attempts =
-            self.table.by_id(run.head).and_then(|i| self.table.get(i)).map_or(u16::MAX, |e| e.attempts);
+        let tries = self.table.by_id(run.head).and_then(|i| self.table.get(i)).map_or(u16::MAX, |e| e.tries);
         let hopeless = match error {
             BlockError::Transfer(e) => e.media_gone() || e.needs_reset(),
             BlockError::Short { .. } => false,
             _ => true,
         };
-        let again = run.count > 1 || (error.is_retryable() && attempts <= self.settings.retries);
+        let again = run.count > 1 || (error.is_retryable() && tries <= self.settings.retries);
         self.stopped.is_none() && !hopeless && again
     }
 

@@ -95,6 +95,8 @@ pub(crate) struct Entry<B> {
     pub order: u64,
     pub stamps: Stamps,
     pub attempts: u16,
+    /// Of them, how many for the part that was handed out last.
+    pub tries: u16,
     /// The part that was handed out last: first block inside the request, blocks.
     pub part: (u32, u32),
     /// Nobody waits for it any more.

@@ -11,7 +11,7 @@ use mmc_mock::fault::What;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch};
 use mmc_proto::host::Host;
-use mmc_proto::machine::CardTraits;
+use mmc_proto::machine::{CardTraits, Transfer, TransferOptions};
 use mmc_sched::{AnyPolicy, Limits, Queue, Request, Scheduler, Slot};
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
@@ -222,7 +222,14 @@ impl<H: Host<Payload = BufBatch>> Model<H> {
 
     /// Until nothing is outstanding: G2 bounds how long that takes.
     fn drain(&mut self, reclaim: impl FnOnce(&mut H) -> Option<BufBatch>) {
+        let (begin, commands) = (self.now, self.disk.statistics().commands);
         self.now = run(&mut self.disk, self.now);
+        let commands = self.disk.statistics().commands - commands + 1;
+        let longest =
+            Transfer::new(self.disk.core().card(), Dir::Write, 0, 64, TransferOptions::default()).limit();
+        // A scheduler may idle meanwhile.
+        let limit = longest.saturating_mul(commands) + Duration::from_secs(1);
+        assert!(self.now.since(begin) <= limit, "{commands} commands took {}", self.now.since(begin));
         self.take();
         assert!(self.out.is_empty(), "lost: {:?}", self.out);
         assert_eq!((self.disk.core().outstanding(), self.disk.core().tags_in_use()), (0, 0));

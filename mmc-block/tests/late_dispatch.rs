@@ -6,10 +6,7 @@ use common::*;
 use mmc_block::{Disk, Next};
 use mmc_mock::BufBatch;
 use mmc_proto::host::Why;
-use mmc_sched::{
-    Completed, Dispatch, Inserted, Kind, MqDeadline, NoSched, Outcome, Queue, Rejected, Request, RequestId,
-    Run, Scheduler, Slot, TunableInfo, TuneError,
-};
+use mmc_sched::{Dispatch, MqDeadline, NoSched, Queue, Scheduler, Slot};
 use mmc_time::{Duration, Instant};
 use std::sync::{Arc, Mutex};
 
@@ -25,31 +22,20 @@ struct Report {
     not_before: Instant,
 }
 
-struct Spy<S>(S, Arc<Mutex<Report>>);
+const T0: Instant = Instant::ZERO;
+const MS: Duration = Duration::from_millis(1);
 
-impl<S: Scheduler> Scheduler for Spy<S> {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)> {
-        self.0.merge(r, now)
-    }
-    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)> {
-        self.0.insert(r, now)
-    }
-    fn dispatch(&mut self, now: Instant) -> Dispatch {
-        let mut report = self.1.lock().unwrap();
+type Spied<P> = Disk<Plain, Wrap<Queue<Vec<Slot>, P>>, Tags, Log>;
+
+/// A `dispatch` that reports.
+fn spy<S: Scheduler>(report: Arc<Mutex<Report>>) -> impl FnMut(&mut S, Instant) -> Dispatch {
+    move |inner, now| {
+        let mut report = report.lock().unwrap();
         report.asked += 1;
         if now < report.not_before {
             return Dispatch::Wait { at: Some(report.not_before), completion: false };
         }
-        let d = self.0.dispatch(now);
+        let d = inner.dispatch(now);
         if let Dispatch::Run(_) = d {
             report.given.push(now);
             report.out += 1;
@@ -57,44 +43,18 @@ impl<S: Scheduler> Scheduler for Spy<S> {
         }
         d
     }
-    fn next_member(&self, id: RequestId) -> Option<RequestId> {
-        self.0.next_member(id)
-    }
-    fn request(&self, id: RequestId) -> Option<&Request> {
-        self.0.request(id)
-    }
-    fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
-        self.1.lock().unwrap().out -= 1;
-        self.0.complete(id, outcome, now)
-    }
-    fn requeue(&mut self, run: &Run, now: Instant) {
-        self.0.requeue(run, now);
-    }
-    fn cancel(&mut self, id: RequestId) -> Option<Request> {
-        self.0.cancel(id)
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        self.0.wake_at()
-    }
-    fn admits(&self, kind: Kind, tags: usize) -> usize {
-        self.0.admits(kind, tags)
-    }
-    fn tunable(&self, i: usize) -> Option<TunableInfo> {
-        self.0.tunable(i)
-    }
-    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        self.0.tune(name, text)
-    }
 }
 
-const T0: Instant = Instant::ZERO;
-const MS: Duration = Duration::from_millis(1);
-
-type Spied<P> = Disk<Plain, Spy<Queue<Vec<Slot>, P>>, Tags, Log>;
-
-fn spied<P: mmc_sched::Policy>(fake: &FakeHost, policy: P, prepare: bool) -> (Spied<P>, Arc<Mutex<Report>>) {
+fn spied<P: mmc_sched::Policy + 'static>(
+    fake: &FakeHost,
+    policy: P,
+    prepare: bool,
+) -> (Spied<P>, Arc<Mutex<Report>>) {
     let report = Arc::new(Mutex::new(Report::default()));
-    let spy = Spy(Queue::new(vec![Slot::FREE; 32], policy), report.clone());
+    let spy = Wrap::new(Queue::new(vec![Slot::FREE; 32], policy), spy(report.clone()), {
+        let report = report.clone();
+        move || report.lock().unwrap().out -= 1
+    });
     let mut disk =
         Disk::new(fake.host(), spy, card(), BufBatch::new(64), tags(64), settings(32), Log::default())
             .unwrap();

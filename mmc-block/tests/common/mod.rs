@@ -13,7 +13,10 @@ use mmc_proto::host::{
     SubmitError, Supervised, Why,
 };
 use mmc_proto::machine::{CardTraits, Identified};
-use mmc_sched::{Flags, Op, Request, Scheduler, StreamId};
+use mmc_sched::{
+    Completed, Dispatch, Flags, Inserted, Kind, Op, Outcome, Rejected, Request, RequestId, Run, Scheduler,
+    StreamId, TunableInfo, TuneError,
+};
 use mmc_time::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -312,13 +315,13 @@ impl mmc_block::Observer for Log {
     fn absorbed(&mut self, _: mmc_block::Ticket, r: &Request, _: mmc_block::Ticket, now: Instant) {
         self.add(now, Ev::Absorbed(r.lba));
     }
-    fn issued(&mut self, _: mmc_block::Ticket, run: &mmc_sched::Run, now: Instant) {
+    fn issued(&mut self, _: mmc_block::Ticket, run: &Run, now: Instant) {
         self.add(now, Ev::Issued(run.lba, run.blocks, run.count));
     }
-    fn started(&mut self, _: mmc_block::Ticket, run: &mmc_sched::Run, now: Instant) {
+    fn started(&mut self, _: mmc_block::Ticket, run: &Run, now: Instant) {
         self.add(now, Ev::Started(run.lba));
     }
-    fn ended(&mut self, _: mmc_block::Ticket, run: &mmc_sched::Run, ok: bool, now: Instant) {
+    fn ended(&mut self, _: mmc_block::Ticket, run: &Run, ok: bool, now: Instant) {
         self.add(now, Ev::Ended(run.lba, ok));
     }
     fn completed(&mut self, _: mmc_block::Ticket, r: &Request, ok: bool, now: Instant) {
@@ -367,5 +370,73 @@ impl MockBench {
                 }
             }
         }
+    }
+}
+
+type OnDispatch<S> = Box<dyn FnMut(&mut S, Instant) -> Dispatch + Send>;
+
+/// A scheduler with another `dispatch`.
+pub struct Wrap<S> {
+    inner: S,
+    dispatch: OnDispatch<S>,
+    completed: Box<dyn FnMut() + Send>,
+}
+
+impl<S> Wrap<S> {
+    pub fn new(
+        inner: S,
+        dispatch: impl FnMut(&mut S, Instant) -> Dispatch + Send + 'static,
+        completed: impl FnMut() + Send + 'static,
+    ) -> Self {
+        Self { inner, dispatch: Box::new(dispatch), completed: Box::new(completed) }
+    }
+}
+
+impl<S: Scheduler> Scheduler for Wrap<S> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn capacity(&self) -> usize {
+        self.inner.capacity()
+    }
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)> {
+        self.inner.merge(r, now)
+    }
+    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)> {
+        self.inner.insert(r, now)
+    }
+    fn dispatch(&mut self, now: Instant) -> Dispatch {
+        (self.dispatch)(&mut self.inner, now)
+    }
+    fn next_member(&self, id: RequestId) -> Option<RequestId> {
+        self.inner.next_member(id)
+    }
+    fn request(&self, id: RequestId) -> Option<&Request> {
+        self.inner.request(id)
+    }
+    fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
+        (self.completed)();
+        self.inner.complete(id, outcome, now)
+    }
+    fn requeue(&mut self, run: &Run, now: Instant) {
+        self.inner.requeue(run, now);
+    }
+    fn cancel(&mut self, id: RequestId) -> Option<Request> {
+        self.inner.cancel(id)
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        self.inner.wake_at()
+    }
+    fn admits(&self, kind: Kind, tags: usize) -> usize {
+        self.inner.admits(kind, tags)
+    }
+    fn tunable(&self, i: usize) -> Option<TunableInfo> {
+        self.inner.tunable(i)
+    }
+    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
+        self.inner.tune(name, text)
     }
 }
