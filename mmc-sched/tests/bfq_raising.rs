@@ -25,7 +25,7 @@ impl Bench {
     /// One more request of `blocks`, right behind the last one of its stream's area.
     fn add(&mut self, op: Op, stream: u32, blocks: u32) {
         self.next += u64::from(blocks);
-        let mut r = Request::new(op, u64::from(stream) << 40 | self.next, blocks, StreamId(stream));
+        let mut r = Request::new(op, (u64::from(stream) << 40) + self.next, blocks, StreamId(stream));
         r.flags = Flags::NOMERGE;
         self.queue.insert(r, self.now).unwrap();
     }
@@ -56,10 +56,10 @@ impl Bench {
         let mut got = [0; 2];
         let mut queued = [0; 2];
         while got[0] + got[1] < requests {
-            for i in 0..2 {
-                while queued[i] < 3 {
-                    self.add(Op::Read, i as u32 + 1, 64);
-                    queued[i] += 1;
+            for (stream, queued) in (1..).zip(&mut queued) {
+                while *queued < 3 {
+                    self.add(Op::Read, stream, 64);
+                    *queued += 1;
                 }
             }
             if let Some(stream) = self.serve(d) {
@@ -151,12 +151,7 @@ fn a_stream_is_interactive_again_after_two_seconds_of_idleness() {
         b.serve(MS(1));
         raised
     };
-    assert!(!wakes_raised(&mut b, MS(100)), "2048 sectors at 7000 a second are 292 ms");
-    assert!(wakes_raised(&mut b, MS(300)), "slow enough for soft real time");
-    b.now += MS(301);
-    b.add(Op::Read, 1, 2048);
-    b.serve(MS(1));
-    assert!(!b.raised(), "that is granted for 300 ms");
+    assert!(!wakes_raised(&mut b, MS(1900)), "and it moved too much for soft real time");
     assert!(wakes_raised(&mut b, MS(2001)));
 }
 

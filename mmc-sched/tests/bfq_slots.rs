@@ -87,7 +87,7 @@ fn the_device_waits_for_a_reader_that_comes_back_soon() {
     let mut b = bench::<8>(&[]);
     b.reader(1, Duration::from_micros(100));
     for i in 0..20 {
-        b.add(sync_write(2, 1 << 20 | i * 8, 8));
+        b.add(sync_write(2, (1 << 20) + i * 8, 8));
     }
     for i in 40..44 {
         b.add(read(1, i * 8, 8));
@@ -141,7 +141,7 @@ fn a_slot_ends_with_its_budget() {
     let mut b = bench::<8>(&[("max_budget", "256"), ("slice_idle", "0")]);
     for i in 0..8 {
         b.add(read(1, i * 100, 100));
-        b.add(read(2, 1 << 20 | i * 100, 100));
+        b.add(read(2, (1 << 20) + i * 100, 100));
     }
     let order: Vec<u32> = (0..9).map(|_| b.serve(Duration::from_micros(100))).collect();
     assert_eq!(b.expired(Expiry::Exhausted), 5, "{order:?}");
@@ -154,7 +154,7 @@ fn a_slot_ends_with_its_time() {
     let mut b = bench::<8>(&[]);
     for i in 0..8 {
         b.add(read(1, i * 100, 100));
-        b.add(read(2, 1 << 20 | i * 100, 100));
+        b.add(read(2, (1 << 20) + i * 100, 100));
     }
     let order: Vec<u32> = (0..8).map(|_| b.serve(MS(50))).collect();
     assert_eq!(order, [1, 1, 1, 2, 2, 2, 1, 1], "three requests of 50 ms pass 125 ms");
@@ -194,7 +194,7 @@ fn a_stream_that_was_empty_for_a_moment_takes_the_device_back() {
     // It thinks for twice as long as it is served, so it is not waited for while another is busy.
     let mut b = bench::<8>(&[]);
     for i in 0..400 {
-        b.add(read(2, 1 << 30 | i * 64, 64));
+        b.add(read(2, (1 << 30) + i * 64, 64));
     }
     let mut own = 0;
     for i in 0..200 {
@@ -238,7 +238,7 @@ fn writeback_is_charged_three_times_among_equals_and_once_among_unequals() {
                 reads += 1;
             }
             while b.queue.len() < 8 {
-                b.add(level(write(2, 1 << 20 | writes * 64, 64), Class::BestEffort, 4));
+                b.add(level(write(2, (1 << 20) + writes * 64, 64), Class::BestEffort, 4));
                 writes += 1;
             }
             if b.serve(Duration::from_micros(64)) == 1 {
@@ -262,7 +262,7 @@ fn levels_are_weights_from_80_down_to_10() {
     for _ in 0..2000 {
         for i in 0..2 {
             while sent[i] - served[i] < 4 {
-                let r = read(i as u32, (i as u64) << 30 | sent[i] * 64, 64);
+                let r = read(i as u32, ((i as u64) << 30) + sent[i] * 64, 64);
                 b.add(level(r, Class::BestEffort, [0, 7][i]));
                 sent[i] += 1;
             }
@@ -391,7 +391,7 @@ fn weights_can_be_set_per_stream() {
     for _ in 0..2000 {
         for i in 0..2 {
             while sent[i] - served[i] < 4 {
-                b.add(read(1 + i as u32, (i as u64) << 30 | sent[i] * 64, 64));
+                b.add(read(1 + i as u32, ((i as u64) << 30) + sent[i] * 64, 64));
                 sent[i] += 1;
             }
         }

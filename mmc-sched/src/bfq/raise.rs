@@ -181,3 +181,50 @@ impl Raise {
         self.soft_next = by_rate.max(by_pause).max(self.soft_next);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_devices_keep_streams_raised_for_longer() {
+        assert_eq!(duration(0), Duration::from_millis(3750));
+        assert_eq!(duration(335_693).as_millis(), 3750, "two thirds of the reference rate");
+        assert_eq!(duration(40_000), Duration::from_secs(25), "20 MB/s: 31 s by the rule");
+        assert_eq!(duration(10_000_000), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn soft_real_time_inside_an_interactive_period_falls_back_to_it() {
+        let at = Instant::from_millis;
+        let long = Duration::from_secs(5);
+        let wake = Wake { eligible: true, long_idle: true, quiet: true, totally_seeky: false };
+        let mut r = Raise::new(at(0));
+        r.woken(wake, at(1));
+        assert_eq!((r.coefficient(), r.time_factor()), (30, 30));
+        r.woken(Wake { long_idle: false, ..wake }, at(500));
+        assert_eq!((r.coefficient(), r.time_factor()), (3000, 1));
+        r.served(8, long, at(900));
+        assert_eq!(r.coefficient(), 30);
+        r.served(8, long, at(5002));
+        assert!(!r.is_raised());
+    }
+
+    #[test]
+    fn soft_real_time_needs_a_low_rate_and_a_pause() {
+        let at = Instant::from_millis;
+        let wake = Wake { eligible: true, long_idle: false, quiet: true, totally_seeky: false };
+        let raised_at = |ms, served| {
+            let mut r = Raise::new(at(0));
+            r.woken(Wake { eligible: false, ..wake }, at(1000));
+            r.served(served, Duration::ZERO, at(1000));
+            r.drained(Duration::from_millis(8), at(1001));
+            r.woken(wake, at(ms));
+            r.is_raised()
+        };
+        assert!(!raised_at(1010, 8), "12 ms after it was drained at the earliest");
+        assert!(raised_at(1014, 8));
+        assert!(!raised_at(1290, 2048), "2048 sectors at 7000 a second are 292 ms");
+        assert!(raised_at(1294, 2048));
+    }
+}
