@@ -9,7 +9,7 @@ mod transfer;
 
 pub use log::{CommandLog, Entry};
 pub(crate) use registers::crc7;
-pub use registers::{Capacity, ConfigError, Identity, SdConfig, Version};
+pub use registers::{Capacity, ConfigError, Identity, Quirks, Registers, SdConfig, Version};
 pub use sd::{SdCard, State};
 pub use shared::Shared;
 
@@ -81,7 +81,8 @@ pub trait Card: Send {
     /// A command frame arrived, with a right CRC7.
     fn command(&mut self, index: u8, arg: u32, now: Instant) -> Answer;
     /// The instant at which block `k` (from 0) of the running read phase can be complete at the earliest, or at
-    /// which the card could have taken block `k` of a running write phase, were the wire infinitely fast.
+    /// which the card could have taken block `k` of a running write phase, were the wire infinitely fast;
+    /// [`Instant::NEVER`] for a block that is not to come.
     fn ready(&self, k: u32) -> Instant;
     /// Sends the next block of the running read phase into `block` (`block_len` bytes).
     fn send(&mut self, block: &mut [u8], now: Instant) -> Sent;

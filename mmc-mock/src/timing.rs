@@ -3,6 +3,7 @@
 //! It knows nothing of wires: a [`Service`] is the time from the arrival of a data command until the card is ready
 //! for the next one, were the wire infinitely fast.
 
+use crate::storage::Storage;
 use mmc_time::Duration;
 use std::collections::VecDeque;
 
@@ -221,6 +222,8 @@ struct Open {
 }
 
 /// The state that makes the next command cheap or dear.
+///
+/// Sectors at and above [`Storage::MAX_SECTORS`], which no card has, are not counted.
 #[derive(Clone, Debug)]
 pub struct Timing {
     profile: Profile,
@@ -271,6 +274,7 @@ impl Timing {
     }
     /// A read of `sectors` sectors from `start` on ends.
     pub fn read(&mut self, start: u64, sectors: u64) -> Service {
+        let (start, sectors) = clamp(start, sectors);
         let total = self.read_access(start) + self.read_stream(sectors * 512);
         (self.last_read_end, self.last_was_read) = (start + sectors, true);
         self.stats.reads += 1;
@@ -280,6 +284,7 @@ impl Timing {
     /// A write of `sectors` sectors from `start` on. It is split at borders of allocation units; each piece pays
     /// for itself, may evict the least recently written unit, and may bring a pause.
     pub fn write(&mut self, start: u64, sectors: u64) -> Service {
+        let (start, sectors) = clamp(start, sectors);
         let mut s = Service::default();
         let (mut at, end) = (start, start + sectors);
         while at < end {
@@ -315,7 +320,7 @@ impl Timing {
     /// touched. (The table of `spec/card-timing.md` says nothing of CMD38; a card's SSR here promises the same.)
     #[must_use]
     pub fn erase(&self, start: u64, sectors: u64) -> Duration {
-        let p = &self.profile;
+        let (p, (start, sectors)) = (&self.profile, clamp(start, sectors));
         let last = start + sectors.saturating_sub(1);
         p.cmd + p.erase.saturating_mul(last / p.au - start / p.au + 1)
     }
@@ -355,6 +360,12 @@ impl Timing {
         self.stats.longest = self.stats.longest.max(s.total);
         s
     }
+}
+
+/// The part of a range that a card can have.
+fn clamp(start: u64, sectors: u64) -> (u64, u64) {
+    let start = start.min(Storage::MAX_SECTORS);
+    (start, sectors.min(Storage::MAX_SECTORS - start))
 }
 
 /// `bytes` at `bps` bytes per second, rounded to the nearest nanosecond.
@@ -411,6 +422,16 @@ mod tests {
         let mut plain = Timing::new(Profile::slow2018(), 1);
         plain.write(0, 800);
         assert_eq!(plain.flush().total, Duration::ZERO);
+    }
+
+    #[test]
+    fn ranges_that_no_card_has_are_cut_and_harm_nothing() {
+        let mut t = Timing::new(Profile { au: 0, open: 0, ..Profile::slow2018() }, 1);
+        assert_eq!(t.write(u64::MAX, 4).total, Duration::ZERO);
+        t.write((1 << 38) - 2, u64::MAX);
+        t.read(u64::MAX, u64::MAX);
+        let _ = t.erase(u64::MAX, u64::MAX);
+        assert_eq!((t.stats().write_bytes, t.stats().read_bytes), (1024, 0));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! fault ends within the conversation's limit, and each operation ends at the instant the wire says.
 
 use mmc_hal::{Dir, Payload};
-use mmc_mock::card::{Card, SdCard, SdConfig, Shared, State, Version};
+use mmc_mock::card::{
+    Answer, Bits, Card, Phase as Opened, SdCard, SdConfig, Sent, Shared, State, Token, Version,
+};
 use mmc_mock::fault::What;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, MockHost, Wakes, Wire};
@@ -402,6 +404,109 @@ fn a_plain_borrow_is_payload_enough() {
     let t = Transfer::new(&id.traits, Dir::Write, 3, 2, TransferOptions { open_ended: true });
     assert_eq!(b.drive(t, Some(&mut bytes[..])).0, Ok(2));
     assert_eq!(b.card.lock().storage().bytes_written(), 1024);
+}
+
+/// A card that says anything at any time, drawn from a list.
+struct Liar(Vec<u64>, usize);
+
+impl Liar {
+    fn draw(&mut self) -> u64 {
+        self.1 += 1;
+        self.0[self.1 % self.0.len()]
+    }
+}
+
+impl Card for Liar {
+    fn power(&mut self, _: bool, _: Instant) {}
+    fn bus(&mut self, _: u32, _: u8, _: Instant) {}
+    fn idle_clocks(&mut self, _: u32) {}
+    fn command(&mut self, index: u8, _: u32, _: Instant) -> Answer {
+        let d = self.draw();
+        let mut short = [index, 0, 0, 0, 0, 0x95];
+        short[..4].copy_from_slice(&(d as u32).to_be_bytes());
+        let response = match d % 4 {
+            0 => None,
+            1 => Some(Bits::Long([d as u8; 17])),
+            2 => Some(Bits::Short(short)),
+            _ => Some(Bits::Short([0x3f, 0, 0xff, 0x80, 0, 0xff])),
+        };
+        let phase =
+            Opened { read: d & 16 == 0, block_len: d as u16, blocks: (d & 32 == 0).then_some(d as u32) };
+        Answer { response, data: (d & 64 == 0).then_some(phase) }
+    }
+    fn ready(&self, k: u32) -> Instant {
+        Instant::from_nanos(self.0[k as usize % self.0.len()])
+    }
+    fn send(&mut self, _: &mut [u8], _: Instant) -> Sent {
+        [Sent::Good, Sent::BadCrc, Sent::Nothing, Sent::Good][self.draw() as usize % 4]
+    }
+    fn send_many(&mut self, blocks: &mut [u8], _: Instant) -> usize {
+        self.draw() as usize % (blocks.len() + 1)
+    }
+    fn take(&mut self, _: &[u8], _: bool, _: Instant) -> Token {
+        [Token::Accepted, Token::CrcError, Token::Nothing, Token::Accepted][self.draw() as usize % 4]
+    }
+    fn take_many(&mut self, blocks: &[u8], _: Instant) -> usize {
+        self.draw() as usize % (blocks.len() + 1)
+    }
+    fn busy_until(&self, now: Instant) -> Instant {
+        let t = Instant::from_nanos(self.0[now.as_nanos() as usize % self.0.len()]);
+        if t > now { t } else { Instant::ZERO }
+    }
+    fn violations(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
+    /// G1, G2: whatever a card says, each operation ends at its limit at the latest, and a success moved all bytes.
+    #[test]
+    fn a_card_that_lies_cannot_hold_the_host(
+        lies in prop::collection::vec(prop_oneof![0..3_000_000_u64, any::<u64>(), Just(u64::MAX)], 1..20),
+        ops in prop::collection::vec((0..6_u8, 1..30_u32, 1..600_u16), 1..20),
+    ) {
+        let mut host: Supervised<MockHost<BufBatch, Liar>> = MockHost::new(Liar(lies, 0), caps());
+        let clock = Clock::new();
+        let mut bus = BusConfig { hz: 25_000_000, width: Width::Four, ..BusConfig::default() };
+        for (what, blocks, block_len) in [(5, 1, 1)].into_iter().chain(ops) {
+            let bytes = blocks as usize * usize::from(block_len);
+            let mut payload = BufBatch::new(2);
+            for part in [bytes / 3, bytes - bytes / 3] {
+                mmc_hal::Batch::push(&mut payload, Buf(vec![0; part]), 0, part).unwrap();
+            }
+            let dir = if what == 0 { Dir::Read } else { Dir::Write };
+            let data = Command::data(what, 7, dir, block_len, blocks, mmc_proto::command::Stop::None);
+            let op = match what {
+                0 | 1 => Operation::Transfer(Command { busy: blocks % 2 == 0, ..data }, payload),
+                2 => Operation::Command(Command::send_status(1)),
+                3 => Operation::Command(Command { gate: Gate::Now, ..Command::select_card(1) }),
+                4 => Operation::Command(Command::all_send_cid()),
+                _ => {
+                    bus.hz = 25_400_000 - bus.hz; // 25 MHz and 400 kHz in turn
+                    Operation::Bus(bus)
+                }
+            };
+            let wanted = if what < 2 { bytes as u64 } else { 0 };
+            let until = clock.now() + Duration::from_millis(2);
+            host.submit(op, until, clock.now()).unwrap();
+            let mut polls = 0;
+            let result = loop {
+                match host.poll(clock.now()) {
+                    Progress::Done(c) => break c.result,
+                    Progress::Waiting { until: at, .. } => {
+                        prop_assert!(at <= until && at > clock.now());
+                        clock.advance_to(at);
+                    }
+                    Progress::Idle => panic!("lost"),
+                }
+                polls += 1;
+                prop_assert!(polls < 40, "an operation has few steps");
+            };
+            prop_assert!(clock.now() <= until);
+            prop_assert!(result.is_err() || result.unwrap().bytes == wanted);
+        }
+    }
 }
 
 proptest! {

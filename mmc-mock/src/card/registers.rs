@@ -239,6 +239,7 @@ impl SdConfig {
         let size = |rule| Err(ConfigError::Sectors { sectors: self.sectors, rule });
         let version = |feature, needs| Err(ConfigError::Version { feature, version: self.version, needs });
         match self.capacity() {
+            _ if self.sectors == 0 => return size("there is at least one"),
             _ if self.quirks.wraps_at == Some(0) => return size("wraps_at is at least 1"),
             _ if self.registers.is_some_and(|r| r.sectors() != Some(self.sectors)) => {
                 return size("its CSD says another size, or has a structure other than 0 and 1");
@@ -471,6 +472,8 @@ pub(crate) fn r2(register: &[u8; 16]) -> Bits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::card::SdCard;
+    use proptest::prelude::*;
 
     fn config() -> SdConfig {
         SdConfig::new(Profile::slow2018(), 0)
@@ -525,6 +528,35 @@ mod tests {
         assert!(text(SdConfig { identity, ..config() }).contains("2018-13"));
         let c = SdConfig { version: Version::V1_0, sectors: 4096, cmd23: false, ..config() };
         assert!(text(c).contains("high speed needs"));
+    }
+
+    proptest! {
+        /// A dump from anywhere is a card, or an error that says why not; never a panic.
+        #[test]
+        fn any_registers_are_a_card_or_an_error(cid: [u8; 16], csd: [u8; 16], scr: [u8; 8], structure in 0..3_u8) {
+            let csd = { let mut c = csd; c[0] = c[0] & 0x3f | structure << 6; c };
+            let dump = Registers { cid, csd, scr, ssr: None };
+            match SdConfig::from_registers(dump, Profile::ideal(), 0) {
+                Ok(c) => {
+                    prop_assert!(SdCard::new(c.clone()).is_ok());
+                    prop_assert_eq!(Some(c.sectors), dump.sectors());
+                    prop_assert_eq!((&c.cid()[..15], &c.csd(false)[4..15], c.scr()), (&cid[..15], &csd[4..15], scr));
+                    prop_assert!(c.cid()[15] == crc7(&cid[..15]) << 1 | 1);
+                }
+                Err(e) => prop_assert!(!e.to_string().is_empty()),
+            }
+        }
+        /// A size from anywhere, likewise; what passes is what the CSD then says.
+        #[test]
+        fn any_size_is_a_card_or_an_error(sectors in prop_oneof![0..10_000_000_u64, any::<u64>()], unit in 0..12_u32) {
+            let sectors = sectors >> unit << unit;
+            let c = SdConfig { sectors, ..config() };
+            if c.check().is_ok() {
+                let dump = Registers { cid: c.cid(), csd: c.csd(true), scr: c.scr(), ssr: None };
+                prop_assert_eq!(dump.sectors(), Some(sectors));
+                prop_assert!(SdCard::new(c).is_ok());
+            }
+        }
     }
 
     #[test]
