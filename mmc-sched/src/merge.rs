@@ -387,3 +387,40 @@ fn prepend(pool: &mut Pool<'_>, a: u16, slot: u16) {
         s.flags |= flags;
     });
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::pool::Slot;
+    use crate::{Op, StreamId};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    proptest! {
+        /// Any of few ends, so that buckets and stacks of equals are full: the newest with an end is found.
+        #[test]
+        fn the_index_finds_the_newest_run_of_an_end(steps in prop::collection::vec((0u16..24, 1u64..12), 1..300)) {
+            let mut slots = [Slot::FREE; 24];
+            let mut pool = Pool::new(&mut slots);
+            let mut merger = Merger::new(Limits::default());
+            // Oldest first.
+            let mut model: Vec<(u16, u64)> = Vec::new();
+            for (slot, end) in steps {
+                if let Some(i) = model.iter().position(|(s, _)| *s == slot) {
+                    model.remove(i);
+                    merger.unhash(&mut pool, slot);
+                } else {
+                    let r = Request::new(Op::Write, end - 1, 1, StreamId(0));
+                    pool.edit(slot, |s| (s.request, s.lba, s.blocks) = (r, r.lba, 1));
+                    merger.hash(&mut pool, slot);
+                    model.push((slot, end));
+                }
+                for end in 1..12 {
+                    let newest = model.iter().rev().find(|(_, e)| *e == end).map(|(s, _)| *s);
+                    prop_assert_eq!(find_end(&pool, end), newest);
+                }
+            }
+        }
+    }
+}

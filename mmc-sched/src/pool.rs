@@ -40,49 +40,54 @@ bitflags::bitflags! {
     }
 }
 
-/// Room for one request: 120 bytes. Filled and read only by [`Queue`](crate::Queue) and, through [`Pool`], by policies.
+/// Room for one request: 128 bytes. Filled and read only by [`Queue`](crate::Queue) and, through [`Pool`], by policies.
+// What searches touch comes first, in one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub struct Slot {
-    pub(crate) request: Request,
-    pub(crate) arrival: Instant,
-    /// The policy's own.
-    pub(crate) deadline: Instant,
-    /// Key in the tree it is linked into.
+    /// Key in the tree it is linked into, and the tree's links.
     pub(crate) key: u64,
-    /// The run this slot stands for: first sector, sectors, members, ends of the chain, flags or-ed.
-    pub(crate) lba: u64,
-    /// Order of insertion.
-    pub(crate) seq: u64,
-    pub(crate) blocks: u32,
-    pub(crate) sent: u32,
-    pub(crate) done: u32,
-    pub(crate) generation: u32,
-    /// The policy's own.
-    pub(crate) tag: u32,
-    pub(crate) members: u16,
-    pub(crate) first: u16,
-    pub(crate) last: u16,
-    /// Chain of the members of one run, in sector order.
-    pub(crate) next_member: u16,
-    pub(crate) prev_member: u16,
-    /// Tree links.
     pub(crate) left: u16,
     pub(crate) right: u16,
     pub(crate) up: u16,
-    /// List links; the free list uses `next`.
-    pub(crate) prev: u16,
-    pub(crate) next: u16,
-    /// Merge index: chain of one bucket, stack of equal ends, and the bucket that is kept in this slot.
+    /// Heights of the subtrees.
+    pub(crate) left_height: u8,
+    pub(crate) right_height: u8,
+    /// The run this slot stands for: first sector, sectors, members (the ends of their chain are below).
+    pub(crate) lba: u64,
+    pub(crate) blocks: u32,
+    pub(crate) members: u16,
+    /// Merge index: the bucket that is kept in this slot, chain of one bucket, stack of equal ends.
+    pub(crate) bucket: u16,
     pub(crate) chain_prev: u16,
     pub(crate) chain_next: u16,
     pub(crate) newer: u16,
     pub(crate) older: u16,
-    pub(crate) bucket: u16,
-    pub(crate) epoch: u16,
-    pub(crate) height: u8,
+    /// The policy's own.
+    pub(crate) deadline: Instant,
+    /// The policy's own.
+    pub(crate) tag: u32,
+    /// List links; the free list uses `next`.
+    pub(crate) prev: u16,
+    pub(crate) next: u16,
+    pub(crate) generation: u32,
     pub(crate) state: State,
     pub(crate) bits: Bits,
+    /// Flags of the run, or-ed.
     pub(crate) flags: Flags,
+
+    pub(crate) request: Request,
+    pub(crate) arrival: Instant,
+    /// Order of insertion.
+    pub(crate) seq: u64,
+    pub(crate) sent: u32,
+    pub(crate) done: u32,
+    /// Chain of the members of one run, in sector order.
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) next_member: u16,
+    pub(crate) prev_member: u16,
+    pub(crate) epoch: u16,
 }
 
 impl Slot {
@@ -115,7 +120,8 @@ impl Slot {
         older: NIL,
         bucket: NIL,
         epoch: 0,
-        height: 0,
+        left_height: 0,
+        right_height: 0,
         state: State::Free,
         bits: Bits::empty(),
         flags: Flags::empty(),
@@ -124,6 +130,10 @@ impl Slot {
     /// First sector behind the run.
     pub(crate) fn end(&self) -> u64 {
         self.lba.saturating_add(u64::from(self.blocks))
+    }
+    /// Height of the tree below and with this slot.
+    pub(crate) fn height(&self) -> u8 {
+        self.left_height.max(self.right_height).saturating_add(1)
     }
     /// Whether a queued run may still grow or be absorbed.
     pub(crate) fn mergeable(&self) -> bool {

@@ -5,7 +5,6 @@
 //! 1.44·log2(n + 2), 23 for a full pool.
 
 use crate::pool::{NIL, Pool};
-use core::cmp::Ordering;
 
 /// The root of a tree.
 #[derive(Clone, Copy, Debug)]
@@ -99,44 +98,47 @@ impl Tree {
         }
         pool.edit(slot, |s| {
             s.key = key;
-            (s.left, s.right, s.up, s.height) = (NIL, NIL, up, 1);
+            (s.left, s.right, s.up) = (NIL, NIL, up);
+            (s.left_height, s.right_height) = (0, 0);
         });
         match (up, goes_left) {
             (NIL, _) => self.root = slot,
             (_, true) => pool.edit(up, |s| s.left = slot),
             (_, false) => pool.edit(up, |s| s.right = slot),
         }
-        self.balance_from(pool, up);
+        self.balance_from(pool, up, goes_left, 1);
     }
     /// Takes out a slot that is in this tree.
     pub fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let (left, right, up, height) = {
-            let s = pool.at(slot);
-            (s.left, s.right, s.up, s.height)
-        };
-        let fix = if left == NIL || right == NIL {
+        let s = pool.at(slot);
+        let (left, right, up, heights) = (s.left, s.right, s.up, (s.left_height, s.right_height));
+        if left == NIL || right == NIL {
             let child = if left == NIL { right } else { left };
+            let was_left = pool.at(up).left == slot;
             self.replace_child(pool, up, slot, child);
-            up
+            self.balance_from(pool, up, was_left, heights.0.max(heights.1));
+            return;
+        }
+        // The successor takes the place of `slot`.
+        let heir = leftmost(pool, right);
+        let h = pool.at(heir);
+        let (heir_up, heir_right, height) = (h.up, h.right, h.right_height);
+        let fix = if heir_up == slot {
+            heir
         } else {
-            // The successor takes the place of `slot`.
-            let heir = leftmost(pool, right);
-            let (heir_up, heir_right) = (pool.at(heir).up, pool.at(heir).right);
-            let fix = if heir_up == slot {
-                heir
-            } else {
-                self.replace_child(pool, heir_up, heir, heir_right);
-                pool.edit(heir, |s| s.right = right);
-                pool.edit(right, |s| s.up = heir);
-                heir_up
-            };
-            pool.edit(heir, |s| (s.left, s.height) = (left, height));
-            pool.edit(left, |s| s.up = heir);
-            self.replace_child(pool, up, slot, heir);
-            fix
+            pool.edit(heir_up, |s| s.left = heir_right);
+            pool.edit(heir_right, |s| s.up = heir_up);
+            pool.edit(heir, |s| s.right = right);
+            pool.edit(right, |s| s.up = heir);
+            heir_up
         };
-        pool.edit(slot, |s| (s.left, s.right, s.up, s.height) = (NIL, NIL, NIL, 0));
-        self.balance_from(pool, fix);
+        pool.edit(heir, |s| {
+            s.left = left;
+            (s.left_height, s.right_height) = heights;
+        });
+        pool.edit(left, |s| s.up = heir);
+        self.replace_child(pool, up, slot, heir);
+        self.balance_from(pool, fix, fix != heir, height);
     }
     /// Makes `new` (or nothing) the child of `up` where `old` was.
     fn replace_child(&mut self, pool: &mut Pool<'_>, up: u16, old: u16, new: u16) {
@@ -147,60 +149,56 @@ impl Tree {
         }
         pool.edit(new, |s| s.up = up);
     }
-    /// Restores heights and balance from `at` upwards.
-    fn balance_from(&mut self, pool: &mut Pool<'_>, mut at: u16) {
+    /// Restores heights and balance from `at` upwards, whose left (or right) subtree has another height now.
+    fn balance_from(&mut self, pool: &mut Pool<'_>, mut at: u16, mut left: bool, mut height: u8) {
         while at != NIL {
-            let (left, right, height) = {
-                let s = pool.at(at);
-                (s.left, s.right, s.height)
+            let s = pool.at(at);
+            let (up, old) = (s.up, s.height());
+            let (l, r) = if left { (height, s.right_height) } else { (s.left_height, height) };
+            let was_left = pool.at(up).left == at;
+            pool.edit(at, |s| (s.left_height, s.right_height) = (l, r));
+            let top = if l > r.saturating_add(1) {
+                let child = pool.at(pool.at(at).left);
+                if child.left_height < child.right_height {
+                    self.lift_right(pool, pool.at(at).left);
+                }
+                self.lift_left(pool, at)
+            } else if r > l.saturating_add(1) {
+                let child = pool.at(pool.at(at).right);
+                if child.right_height < child.left_height {
+                    self.lift_left(pool, pool.at(at).right);
+                }
+                self.lift_right(pool, at)
+            } else {
+                at
             };
-            let (l, r) = (pool.at(left).height, pool.at(right).height);
-            let top = match (l.saturating_sub(r), r.saturating_sub(l)) {
-                (2.., _) => {
-                    if pool.at(pool.at(left).left).height < pool.at(pool.at(left).right).height {
-                        self.rotate(pool, left, Ordering::Less);
-                    }
-                    self.rotate(pool, at, Ordering::Greater)
-                }
-                (_, 2..) => {
-                    if pool.at(pool.at(right).right).height < pool.at(pool.at(right).left).height {
-                        self.rotate(pool, right, Ordering::Greater);
-                    }
-                    self.rotate(pool, at, Ordering::Less)
-                }
-                _ => {
-                    set_height(pool, at);
-                    at
-                }
-            };
-            if pool.at(top).height == height {
+            height = pool.at(top).height();
+            if height == old {
                 return;
             }
-            at = pool.at(top).up;
+            (at, left) = (up, was_left);
         }
     }
-    /// Rotates around `at`: `Less` lifts its right child, `Greater` its left one. The lifted one.
-    fn rotate(&mut self, pool: &mut Pool<'_>, at: u16, way: Ordering) -> u16 {
-        let up = pool.at(at).up;
-        let lifted = if way == Ordering::Less { pool.at(at).right } else { pool.at(at).left };
-        if lifted == NIL {
-            return at;
-        }
-        let inner;
-        if way == Ordering::Less {
-            inner = pool.at(lifted).left;
-            pool.edit(at, |s| s.right = inner);
-            pool.edit(lifted, |s| s.left = at);
-        } else {
-            inner = pool.at(lifted).right;
-            pool.edit(at, |s| s.left = inner);
-            pool.edit(lifted, |s| s.right = at);
-        }
+    /// Rotates so that the left child of `at` stands above it; that child.
+    fn lift_left(&mut self, pool: &mut Pool<'_>, at: u16) -> u16 {
+        let (up, lifted) = (pool.at(at).up, pool.at(at).left);
+        let (inner, inner_height) = (pool.at(lifted).right, pool.at(lifted).right_height);
+        pool.edit(at, |s| (s.left, s.left_height, s.up) = (inner, inner_height, lifted));
         pool.edit(inner, |s| s.up = at);
+        let height = pool.at(at).height();
+        pool.edit(lifted, |s| (s.right, s.right_height) = (at, height));
         self.replace_child(pool, up, at, lifted);
-        pool.edit(at, |s| s.up = lifted);
-        set_height(pool, at);
-        set_height(pool, lifted);
+        lifted
+    }
+    /// Rotates so that the right child of `at` stands above it; that child.
+    fn lift_right(&mut self, pool: &mut Pool<'_>, at: u16) -> u16 {
+        let (up, lifted) = (pool.at(at).up, pool.at(at).right);
+        let (inner, inner_height) = (pool.at(lifted).left, pool.at(lifted).left_height);
+        pool.edit(at, |s| (s.right, s.right_height, s.up) = (inner, inner_height, lifted));
+        pool.edit(inner, |s| s.up = at);
+        let height = pool.at(at).height();
+        pool.edit(lifted, |s| (s.left, s.left_height) = (at, height));
+        self.replace_child(pool, up, at, lifted);
         lifted
     }
 }
@@ -224,11 +222,6 @@ fn leftmost(pool: &Pool<'_>, mut at: u16) -> u16 {
     at
 }
 
-fn set_height(pool: &mut Pool<'_>, at: u16) {
-    let (l, r) = (pool.at(pool.at(at).left).height, pool.at(pool.at(at).right).height);
-    pool.edit(at, |s| s.height = l.max(r).saturating_add(1));
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -247,8 +240,8 @@ mod tests {
         assert_eq!(s.up, up);
         let (l, r) = (check(pool, s.left, at), check(pool, s.right, at));
         assert!(l.abs_diff(r) <= 1, "unbalanced");
-        assert_eq!(s.height, l.max(r) + 1);
-        s.height
+        assert_eq!((s.left_height, s.right_height), (l, r));
+        l.max(r) + 1
     }
 
     proptest! {

@@ -114,3 +114,65 @@ impl Tunables {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::mq_deadline::Rules;
+    use crate::{Kind, MqDeadline, Policy, TuneError};
+
+    fn value(p: &MqDeadline, name: &str) -> i64 {
+        (0..).map_while(|i| p.tunable(i)).find(|t| t.name == name).unwrap().value
+    }
+
+    #[test]
+    fn out_of_range_is_clamped_and_junk_changes_nothing() {
+        let mut p = MqDeadline::new();
+        for (name, text, after) in [
+            ("write_expire", "-100", 0),
+            ("read_expire", "0x10", 16),
+            ("front_merges", "7", 1),
+            ("front_merges", "-1", 0),
+            ("fifo_batch", "010", 8),
+            ("writes_starved", "-2147483648", -2_147_483_648),
+            ("prio_aging_expire", "2147483647", 2_147_483_647),
+        ] {
+            assert_eq!(p.tune(name, text), Ok(()), "{name}={text}");
+            assert_eq!(value(&p, name), after, "{name}={text}");
+        }
+        for (name, text, why) in [
+            ("fifo_batch", "99999999999", TuneError::Range),
+            ("fifo_batch", "7 ", TuneError::Invalid),
+            ("async_depth", "-1", TuneError::Invalid),
+            ("async_depth", "0", TuneError::Invalid),
+            ("slice_idle", "8", TuneError::Unknown),
+        ] {
+            assert_eq!(p.tune(name, text), Err(why), "{name}={text}");
+        }
+        assert_eq!((value(&p, "fifo_batch"), value(&p, "async_depth")), (8, 128));
+    }
+
+    #[test]
+    fn async_depth_limits_all_but_reads_and_keeps_its_share_of_the_tags() {
+        let mut p = MqDeadline::new();
+        p.set_nr_requests(64);
+        let all = [Kind::Read, Kind::SyncWrite, Kind::Async].map(|k| p.admits(k, 64));
+        assert_eq!(all, [64, 64, 64], "nothing is reserved by default");
+        p.tune("async_depth", "16").unwrap();
+        let limited = [Kind::Read, Kind::SyncWrite, Kind::Async].map(|k| p.admits(k, 64));
+        assert_eq!(limited, [64, 16, 16]);
+        p.set_nr_requests(128);
+        assert_eq!(p.admits(Kind::Async, 128), 32);
+        p.tune("async_depth", "1000").unwrap();
+        assert_eq!(value(&p, "async_depth"), 128);
+    }
+
+    #[test]
+    fn the_kernels_of_2018_had_five_and_no_limit_on_tags() {
+        let mut p = MqDeadline::with_rules(Rules::V5_10);
+        assert_eq!((0..).map_while(|i| p.tunable(i)).count(), 5);
+        assert_eq!(p.tune("prio_aging_expire", "1"), Err(TuneError::Unknown));
+        p.tune("write_expire", "abc").unwrap();
+        assert_eq!(value(&p, "write_expire"), 0);
+        assert_eq!(p.admits(Kind::Async, 128), 128);
+    }
+}
