@@ -209,3 +209,20 @@ fn a_removed_card_ends_it_at_once() {
     });
     assert!(run.out.unwrap_err().media_gone());
 }
+
+#[test]
+fn a_card_known_to_lock_up_with_cmd23_does_not_get_it() {
+    let mut card = Card::sdhc();
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        // MID 27, OEM "PH", "APUSD".
+        Step::Do(a) if a.command.index == 2 => {
+            let words = [0x2750_4841, 0x5055_5344, 0x1000_0000, 0x0100_f100];
+            (Ok(Reply { words, bytes: 0 }), Duration::ZERO)
+        }
+        Step::Do(a) => (card.answer(&a.command, scratch), Duration::ZERO),
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    let id = run.out.unwrap();
+    assert!(id.scr.unwrap().has_cmd23() && !id.traits.cmd23);
+    assert_eq!(id.avoid, mmc_proto::quirk::Avoid::CMD23);
+}

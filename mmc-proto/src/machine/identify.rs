@@ -16,6 +16,7 @@ use super::{Action, Machine, Step};
 use crate::bus::{BusConfig, Power, Signal, Timing, Width};
 use crate::command::{Command, Gate};
 use crate::host::{Capabilities, Cause, HostError, Reply};
+use crate::quirk::{self, Avoid};
 use crate::register::{Cid, CrcPolicy, Csd, Ocr, RegisterError, Scr, Ssr, SwitchStatus};
 use crate::status::{CardState, CardStatus};
 use core::fmt;
@@ -69,6 +70,8 @@ pub struct Identified {
     pub bus: BusConfig,
     /// The card answered CMD8: version 2.00 or later.
     pub v2: bool,
+    /// What must not be used with it although its registers offer it; [`traits`](Self::traits) has heeded it.
+    pub avoid: Avoid,
 }
 
 /// Where in the identification something happened.
@@ -624,11 +627,12 @@ impl Identify {
     fn finish(&mut self) -> Step<Out> {
         self.state = State::Over;
         let scr = self.scr;
+        let avoid = quirk::avoid(&self.cid, quirk::SD);
         let traits = CardTraits {
             rca: self.rca,
             blocks: self.csd.blocks(),
             byte_addressed: self.csd.byte_addressed(),
-            cmd23: scr.is_some_and(|scr| scr.has_cmd23()),
+            cmd23: scr.is_some_and(|scr| scr.has_cmd23()) && !avoid.contains(Avoid::CMD23),
             read_limit: SD_READ_LIMIT,
             write_limit: SD_WRITE_LIMIT,
             block_time: block_time(&self.bus),
@@ -643,6 +647,7 @@ impl Identify {
             switch: self.switch,
             bus: self.bus,
             v2: self.v2,
+            avoid,
         }))
     }
 
