@@ -75,6 +75,8 @@ pub struct Bfq<const N: usize = 64> {
     keys: [Key; N],
     streams: [Stream; N],
     weights: [Option<(StreamId, u32)>; N],
+    /// Some of them are set.
+    weighted: bool,
     settings: Settings,
     rate: Rate,
     /// Runs that go out before all streams: requeued ones.
@@ -103,6 +105,7 @@ impl<const N: usize> Bfq<N> {
             keys: [Key::Free; N],
             streams: [Stream::FREE; N],
             weights: [None; N],
+            weighted: false,
             settings: Settings::DEFAULT,
             rate: Rate::new(),
             ahead: Fifo::new(),
@@ -141,6 +144,7 @@ impl<const N: usize> Bfq<N> {
             None if weight.is_some() => return Err(WeightError::Full),
             None => {}
         }
+        self.weighted = self.weights.iter().any(Option::is_some);
         Ok(())
     }
 
@@ -202,7 +206,11 @@ impl<const N: usize> Bfq<N> {
             },
         };
         let (class, _, by_level) = rank(r.priority);
-        let own = self.weights.iter().flatten().find(|w| r.is_sync() && w.0 == r.stream);
+        let own = if self.weighted && r.is_sync() {
+            self.weights.iter().flatten().find(|w| w.0 == r.stream)
+        } else {
+            None
+        };
         let weight = own.map_or(by_level, |w| w.1);
         self.edit(i, |s| (s.class, s.weight) = (class, weight));
         self.apply_weight(i);
@@ -249,10 +257,16 @@ impl<const N: usize> Policy for Bfq<N> {
     }
 
     fn reset(&mut self, _: &mut Pool<'_>, now: Instant) {
-        let (weights, settings, rate) = (self.weights, self.settings, self.rate.get());
-        *self = Self::new();
-        (self.weights, self.settings, self.now) = (weights, settings, now);
-        self.rate.set(rate);
+        self.engine.reset();
+        self.keys.fill(Key::Free);
+        self.streams.fill(Stream::FREE);
+        let known = self.rate.get();
+        self.rate = Rate::new();
+        self.rate.set(known);
+        self.ahead = Fifo::new();
+        (self.queued, self.in_flight, self.position) = (0, 0, 0);
+        (self.slot_start, self.slot_end, self.idle_until, self.now) = (now, now, None, now);
+        (self.slots, self.expired) = (0, [0; 5]);
     }
 
     fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, now: Instant) {

@@ -40,15 +40,15 @@ impl<const N: usize> Bfq<N> {
         if self.queued == 0 {
             return Pick::Empty;
         }
+        if self.settings.strict && self.in_flight > 0 {
+            return Pick::Wait { at: None, completion: true };
+        }
         if let Some(slot) = self.ahead.pop_front(pool) {
             let tag = pool.tag(slot) & !AHEAD;
             pool.set_tag(slot, tag);
             self.edit(number(tag), |s| s.in_flight = s.in_flight.saturating_add(1));
             self.sent(pool, slot, now);
             return Pick::Run(slot);
-        }
-        if self.settings.strict && self.in_flight > 0 {
-            return Pick::Wait { at: None, completion: true };
         }
         if let Some(i) = self.engine.serving() {
             if self.may_time_out(i, now) && !self.must_idle(i) {

@@ -116,6 +116,10 @@ pub(super) struct Tree {
     since: Instant,
 }
 
+impl Tree {
+    const EMPTY: Self = Self { vtime: 0, wsum: 0, active: 0, idle: 0, since: Instant::ZERO };
+}
+
 /// All entities and classes; numbers are 0..N, N at most 64. A number out of range is ignored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine<const N: usize> {
@@ -128,8 +132,13 @@ pub(crate) struct Engine<const N: usize> {
 impl<const N: usize> Engine<N> {
     pub(crate) const fn new() -> Self {
         const { assert!(N >= 1 && N <= 64, "a mask of 64 bits holds the streams") };
-        let tree = Tree { vtime: 0, wsum: 0, active: 0, idle: 0, since: Instant::ZERO };
-        Self { entities: [Entity::OFF; N], trees: [tree; CLASSES], serving: None, order: 0 }
+        Self { entities: [Entity::OFF; N], trees: [Tree::EMPTY; CLASSES], serving: None, order: 0 }
+    }
+    /// As new, in place.
+    pub(crate) fn reset(&mut self) {
+        self.entities.fill(Entity::OFF);
+        self.trees.fill(Tree::EMPTY);
+        (self.serving, self.order) = (None, 0);
     }
 
     pub(crate) fn get(&self, i: usize) -> &Entity {
