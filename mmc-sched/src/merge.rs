@@ -250,11 +250,11 @@ impl Merger {
     ) -> bool {
         let (x, y) = (pool.at(a), pool.at(b));
         let fits = a != b
+            && (x.end() == y.lba || self.any_discard(x.request.op))
             && x.mergeable()
             && y.mergeable()
             && x.request.op == y.request.op
             && x.request.priority == y.request.priority
-            && (x.end() == y.lba || self.any_discard(x.request.op))
             && x.blocks.checked_add(y.blocks).is_some_and(|n| n <= self.limits.max_sectors)
             && x.members.checked_add(y.members).is_some_and(|n| n <= self.max_members(x.request.op));
         if !fits || !policy.may_merge(pool, a, &pool.at(b).request) {

@@ -170,11 +170,17 @@ impl<'a> Pool<'a> {
         let usable = slots.len().min(usize::from(NIL));
         Self { slots: slots.split_at_mut_checked(usable).map_or(&mut [], |(s, _)| s) }
     }
+    #[inline]
     pub(crate) fn at(&self, slot: u16) -> &Slot {
         self.slots.get(usize::from(slot)).unwrap_or(&VOID)
     }
+    #[inline]
+    pub(crate) fn get_mut(&mut self, slot: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(slot))
+    }
+    #[inline]
     pub(crate) fn edit(&mut self, slot: u16, f: impl FnOnce(&mut Slot)) {
-        if let Some(s) = self.slots.get_mut(usize::from(slot)) {
+        if let Some(s) = self.get_mut(slot) {
             f(s);
         }
     }

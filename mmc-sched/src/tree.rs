@@ -151,32 +151,40 @@ impl Tree {
     }
     /// Restores heights and balance from `at` upwards, whose left (or right) subtree has another height now.
     fn balance_from(&mut self, pool: &mut Pool<'_>, mut at: u16, mut left: bool, mut height: u8) {
-        while at != NIL {
-            let s = pool.at(at);
+        while let Some(s) = pool.get_mut(at) {
             let (up, old) = (s.up, s.height());
-            let (l, r) = if left { (height, s.right_height) } else { (s.left_height, height) };
-            let was_left = pool.at(up).left == at;
-            pool.edit(at, |s| (s.left_height, s.right_height) = (l, r));
-            let top = if l > r.saturating_add(1) {
-                let child = pool.at(pool.at(at).left);
-                if child.left_height < child.right_height {
-                    self.lift_right(pool, pool.at(at).left);
-                }
-                self.lift_left(pool, at)
-            } else if r > l.saturating_add(1) {
-                let child = pool.at(pool.at(at).right);
-                if child.right_height < child.left_height {
-                    self.lift_left(pool, pool.at(at).right);
-                }
-                self.lift_right(pool, at)
+            if left {
+                s.left_height = height;
             } else {
-                at
-            };
-            height = pool.at(top).height();
+                s.right_height = height;
+            }
+            let (l, r) = (s.left_height, s.right_height);
+            if l.abs_diff(r) < 2 {
+                height = s.height();
+            } else {
+                at = self.rotate(pool, at, l > r);
+                height = pool.at(at).height();
+            }
             if height == old {
                 return;
             }
-            (at, left) = (up, was_left);
+            (at, left) = (up, pool.at(up).left == at);
+        }
+    }
+    /// Restores the balance of `at`, whose left (or right) subtree is too high; what stands there now.
+    fn rotate(&mut self, pool: &mut Pool<'_>, at: u16, left: bool) -> u16 {
+        if left {
+            let child = pool.at(at).left;
+            if pool.at(child).left_height < pool.at(child).right_height {
+                self.lift_right(pool, child);
+            }
+            self.lift_left(pool, at)
+        } else {
+            let child = pool.at(at).right;
+            if pool.at(child).right_height < pool.at(child).left_height {
+                self.lift_left(pool, child);
+            }
+            self.lift_right(pool, at)
         }
     }
     /// Rotates so that the left child of `at` stands above it; that child.
