@@ -1,6 +1,6 @@
 //! The card clock: dividers, and the three updates of a change.
 
-use crate::reg::{CLKDIV, CLKENA, CLKSRC, CMD, Cmd};
+use crate::reg::{CLKDIV, CLKENA, CLKSRC, CMD, Cmd, Events, RINTSTS};
 use crate::wait::{look_again, settles};
 use mmc_hal::Mmio;
 use mmc_proto::host::Cause;
@@ -48,6 +48,12 @@ pub(crate) fn update<M: Mmio>(regs: &M, wait: bool) {
     regs.write32(CMD, (Cmd::START | Cmd::UPDATE_CLOCK | Cmd::USE_HOLD_REG | hold).bits());
 }
 
+/// Some controllers raise command done for an update (Exynos7870). Nobody waits for it, and the next command must
+/// not be ended by it: cleared once the update is taken. The caller keeps it masked meanwhile.
+pub(crate) fn clear_done<M: Mmio>(regs: &M) {
+    regs.write32(RINTSTS, Events::CDONE.bits());
+}
+
 /// Whether the controller has taken the last command (no event says so for an update).
 pub(crate) fn taken<M: Mmio>(regs: &M) -> bool {
     settles(|| regs.read32(CMD) & Cmd::START.bits() == 0)
@@ -69,7 +75,8 @@ pub struct ClockChange {
 }
 
 impl ClockChange {
-    /// Begins to change to the divider value `to`; `None` stops the clock. `running`: it runs now.
+    /// Begins to change to the divider value `to`; `None` stops the clock. `running`: it runs now. Command done must be
+    /// masked.
     pub fn begin<M: Mmio>(regs: &M, to: Option<u8>, running: bool, now: Instant) -> Self {
         let step = match to {
             Some(value) if !running => Step::Divide(value),
@@ -102,7 +109,10 @@ impl ClockChange {
             self.step = match (self.step, self.to) {
                 (Step::Off, Some(value)) => Step::Divide(value),
                 (Step::Divide(_), _) => Step::On,
-                (Step::Off, None) | (Step::On, _) => return Some(Ok(())),
+                (Step::Off, None) | (Step::On, _) => {
+                    clear_done(regs);
+                    return Some(Ok(()));
+                }
             };
             self.since = now;
             self.write(regs);
@@ -171,6 +181,7 @@ mod tests {
         expect_start_gone(&mut regs, &mut order);
         expect(&mut regs, &mut order, &[(CLKENA, 1), (CMD, 0xa020_2000)]);
         expect_start_gone(&mut regs, &mut order);
+        expect(&mut regs, &mut order, &[(RINTSTS, 4)]);
         let mut change = ClockChange::begin(&regs, Some(1), true, Instant::ZERO);
         assert_eq!(change.advance(&regs, Instant::ZERO), Some(Ok(())));
     }
@@ -182,6 +193,7 @@ mod tests {
         expect_start_gone(&mut regs, &mut order);
         expect(&mut regs, &mut order, &[(CLKENA, 1), (CMD, 0xa020_2000)]);
         expect_start_gone(&mut regs, &mut order);
+        expect(&mut regs, &mut order, &[(RINTSTS, 4)]);
         let mut change = ClockChange::begin(&regs, Some(63), false, Instant::ZERO);
         assert_eq!(change.advance(&regs, Instant::ZERO), Some(Ok(())));
     }

@@ -45,7 +45,7 @@ const LONGEST_WATCH: Duration = Duration::from_secs(1);
 
 /// INTMASK while a command without data runs, and in between.
 const WITHOUT_DATA: Events = Events::HANDLED;
-/// INTMASK while data are expected: the end of the data says the command is done, too.
+/// INTMASK while data are expected (the end of the data says the command is done, too), and during clock updates.
 const WITH_DATA: Events = Events::HANDLED.difference(Events::CDONE);
 
 /// One operation with a command.
@@ -224,6 +224,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     fn recover(&mut self, now: Instant) {
         self.shadow = Shadow::default();
         self.open = false;
+        self.mask(WITH_DATA);
         let ctrl = self.ctrl();
         self.state = State::Recover(Reset::begin(&self.regs, &self.platform, ctrl, false, now));
     }
@@ -262,6 +263,10 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             State::Recover(_) | State::Broken(_) => Err(Cause::Controller),
             _ => Err(Cause::Busy),
         }
+    }
+
+    fn mask(&mut self, events: Events) {
+        Self::set(&self.regs, &mut self.shadow.intmask, INTMASK, events.bits());
     }
 
     fn set(regs: &M, shadow: &mut Option<u32>, at: u32, value: u32) {
@@ -505,7 +510,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
             None => (WITHOUT_DATA, command_limit(divider, self.platform.ciu_hz)),
             Some(_) => (WITH_DATA, data_limit(divider, self.platform.ciu_hz)),
         };
-        Self::set(&self.regs, &mut self.shadow.intmask, INTMASK, mask.bits());
+        self.mask(mask);
         let word = word(cmd, self.open);
         self.open = match cmd.data {
             Some(d) => d.stop == mmc_proto::command::Stop::Manual,
@@ -547,6 +552,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
         };
         // The card side takes it with the next command.
         Self::set(&self.regs, &mut self.shadow.ctype, CTYPE, ctype);
+        self.mask(WITH_DATA);
         let change = (self.clock.is_none() || to != self.clock).then(|| {
             let stop_first = self.running;
             self.running = true;
@@ -563,6 +569,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
         self.shadow = Shadow::default();
         self.open = false;
         self.clock = None;
+        self.mask(Events::empty());
         match power {
             Power::On => {
                 self.power_pin(true);

@@ -5,12 +5,12 @@
 //! IDMAC reset, descriptors taken back, list address → settings → clock registers handed over (the reset made the
 //! card side forget them), without waiting for a card that may be busy for ever.
 
-use crate::clock::{taken, update};
+use crate::clock::{clear_done, taken, update};
 use crate::idmac::Idmac;
 use crate::platform::Platform;
 use crate::reg::{
-    BMOD, Bmod, CLKDIV, CLKENA, CLKSRC, CTRL, Ctrl, DBADDR, DEBNCE, DmaEvents, IDINTEN, IDSTS, INTMASK,
-    RINTSTS, STATUS, Status, TMOUT, UHS_REG_EXT,
+    BMOD, Bmod, CLKDIV, CLKENA, CLKSRC, CTRL, Ctrl, DBADDR, DEBNCE, DmaEvents, IDINTEN, IDSTS, RINTSTS,
+    STATUS, Status, TMOUT, UHS_REG_EXT,
 };
 use crate::timeout::TMOUT_MAX;
 use crate::wait::{look_again, settles};
@@ -39,7 +39,7 @@ pub(crate) struct Reset {
 }
 
 impl Reset {
-    /// Begins. `ctrl`: CTRL without its reset bits.
+    /// Begins. `ctrl`: CTRL without its reset bits. Command done must be masked.
     pub(crate) fn begin<M: Mmio>(
         regs: &M,
         platform: &Platform,
@@ -105,7 +105,6 @@ impl Reset {
                     regs.write32(BMOD, (Bmod::DE | Bmod::FB).bits());
                     regs.write32(TMOUT, TMOUT_MAX);
                     if self.cold {
-                        regs.write32(INTMASK, 0);
                         regs.write32(DEBNCE, platform.debounce_clocks());
                         regs.write32(CLKENA, 0);
                         regs.write32(CLKDIV, 0);
@@ -115,7 +114,10 @@ impl Reset {
                     update(regs, false);
                     Step::Clock
                 }
-                Step::Clock => return Some(Ok(())),
+                Step::Clock => {
+                    clear_done(regs);
+                    return Some(Ok(()));
+                }
             };
         }
     }
@@ -162,6 +164,7 @@ mod tests {
         w(&mut regs, TMOUT, u32::MAX);
         w(&mut regs, CTRL, 0x0200_0030);
         w(&mut regs, CMD, 0xa020_0000); // does not wait for a busy card
+        w(&mut regs, RINTSTS, 4);
         for (at, value) in [(CTRL, 0x0200_0030_u32), (STATUS, 0x106), (BMOD, 0x200), (CMD, 0x2020_0000)] {
             regs.expect_read32().with(eq(at)).return_const(value);
         }
