@@ -16,7 +16,7 @@ use mmc_proto::command::Dialect;
 use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
 use mmc_proto::host::Reply;
 use mmc_proto::register::{
-    Cid, CrcPolicy, CrcState, Csd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, mmc_year,
+    Cid, CrcPolicy, CrcState, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, ext_csd, mmc_year,
 };
 use mmc_proto::response::{R1, R2, R3, R6, R7};
 use std::hint::black_box;
@@ -143,6 +143,17 @@ pub fn registers(data: &[u8]) {
         assert_eq!(r.info().emit().info(), r.info());
         assert!(!trap || r.check().is_err());
         black_box((r.can(data[0], data[1]), r.support(data[2]), r.selected(data[3])));
+    }
+    if let Ok(r) = ExtCsd::parse(data) {
+        assert_eq!(r.emit(), data);
+        let mut again = ExtCsd::new([0; 512]);
+        for field in ext_csd::ALL {
+            again.set(*field, r.get(*field));
+            assert_eq!(again.get(*field), r.get(*field), "{}", field.name);
+        }
+        assert!(!trap || r.check().is_err());
+        black_box((r.info(), r.rev_name(), r.hc_wp_group_bytes(), r.gp_partition_bytes(data[0])));
+        black_box((r.sleep_awake_timeout_ns(), r.ini_timeout_ap_ms(), r.power_off_long_time_ms()));
     }
     if let Ok(r) = Ocr::parse(data) {
         assert_eq!(r.emit(), data);

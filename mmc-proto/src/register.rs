@@ -72,6 +72,7 @@ macro_rules! register {
 
 mod cid;
 mod csd;
+pub mod ext_csd;
 mod mmc;
 mod ocr;
 mod scr;
@@ -80,6 +81,7 @@ mod switch;
 
 pub use cid::{Cid, CidInfo};
 pub use csd::{Csd, CsdInfo};
+pub use ext_csd::{ExtCsd, ExtCsdInfo};
 pub use mmc::{MmcCid, MmcCidInfo, MmcCsd, MmcCsdInfo, mmc_year};
 pub use ocr::Ocr;
 pub use scr::{Scr, ScrInfo, SpecVersion};
