@@ -284,7 +284,9 @@ fn the_busiest_device_is_chosen_unless_told() {
     let failure = explain(&args(&file.0, &["--dev", "9,9"])).unwrap_err();
     assert_eq!(failure.status(), 1);
     assert!(
-        failure.to_string().contains("no event of device 9,9; it has 8,0 with 2 events; 179,0 with 3588")
+        failure
+            .to_string()
+            .contains("no event of device 9,9; it has 179,0 with 3588 events; 8,0 with 2 events")
     );
 }
 

@@ -112,6 +112,12 @@ proptest! {
         check(&analyse(&events, ALL));
     }
 
+}
+
+proptest! {
+    // These are long: a sixteenth.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 16, ..ProptestConfig::default() })]
+
     #[test]
     fn a_clock_of_ten_milliseconds_finds_the_same_victim(seed in any::<u64>(), which in 0..2_usize) {
         const TICK: u64 = 10_000_000;

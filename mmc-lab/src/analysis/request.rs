@@ -13,6 +13,9 @@ use crate::trace::model::{Event, Kind};
 /// not take for ever.
 const CANDIDATES: usize = 16;
 
+/// Bios looked at per completion, for the same reason: 2 MiB of 4 KiB each.
+const BIOS_PER_REQUEST: usize = 512;
+
 /// A request in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -28,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) inserted: Option<u64>,
     pub(crate) issued: Option<u64>,
     is_flush: bool,
+    /// The driver gave it back, so it may enter the scheduler once more.
+    came_back: bool,
     /// Outstanding requests when it appeared.
     pub(crate) busy: u64,
     /// The sectors not yet completed.
@@ -140,14 +145,7 @@ impl Tracker {
             Kind::RqMerge => self.merge(event),
             Kind::Insert => self.insert(event, busy),
             Kind::Issue => self.issue(event, busy),
-            Kind::Requeue => {
-                if let Some(id) = self.find(event, |r| r.issued.is_some()) {
-                    self.change(id, |r| r.issued = None);
-                    if let Some(entry) = self.requests.get_mut(&id).and_then(|r| r.log_at.take()) {
-                        self.log[entry] = None;
-                    }
-                }
-            }
+            Kind::Requeue => self.requeue(event),
             Kind::Complete => return self.complete(event),
         }
         Step::Nothing
@@ -253,6 +251,7 @@ impl Tracker {
             inserted: None,
             issued: None,
             is_flush: sectors == 0,
+            came_back: false,
             busy,
             start,
             end: start.saturating_add(sectors),
@@ -400,10 +399,9 @@ impl Tracker {
         let seq = self.next_seq;
         self.next_seq += 1;
         let log_from = self.log.len();
-        if self.find(event, |r| r.inserted.is_none()).is_none()
-            && self.find(event, |r| r.issued.is_none()).is_some()
-        {
-            return; // It came back from the driver and enters again: the first insertion counts.
+        if let Some(id) = self.find(event, |r| r.issued.is_none() && r.came_back) {
+            // It enters again: the first insertion counts.
+            return self.change(id, |r| r.came_back = false);
         }
         let found = self.find(event, |r| r.inserted.is_none()).or_else(|| self.find_inside(event));
         let id = match found.or_else(|| self.find_around(event)) {
@@ -440,6 +438,20 @@ impl Tracker {
         }
     }
 
+    /// The driver gives a request back, or it left the scheduler and never reached the driver.
+    fn requeue(&mut self, event: &Event) {
+        let Some(id) = self.find(event, |r| r.issued.is_some()).or_else(|| self.find(event, |_| true)) else {
+            return;
+        };
+        self.change(id, |r| {
+            r.issued = None;
+            r.came_back = true;
+        });
+        if let Some(entry) = self.requests.get_mut(&id).and_then(|r| r.log_at.take()) {
+            self.log[entry] = None;
+        }
+    }
+
     /// The line knows the size better than we do.
     fn take_size(&mut self, id: u64, event: &Event) {
         let end = event.sector.saturating_add(u64::from(event.sectors));
@@ -460,6 +472,7 @@ impl Tracker {
             let done: Vec<_> = self
                 .bios
                 .range((event.sector, 0)..(end, 0))
+                .take(BIOS_PER_REQUEST)
                 .filter(|(_, bio)| bio.end <= end)
                 .map(|(&key, _)| key)
                 .collect();

@@ -13,6 +13,10 @@ use crate::units::{format_size, format_time, parse_time};
 
 /// Victims shown in the text unless `--top` asks for more.
 const SHOWN: usize = 10;
+/// Devices told apart: more are in no machine, but may be in a broken file.
+const DEVICES: usize = 256;
+/// Other devices named in a note.
+const NAMED: usize = 5;
 /// Width of the text.
 const COLUMNS: usize = 100;
 /// How to record a trace.
@@ -153,18 +157,34 @@ struct Reading {
     odd: u64,
     first_odd: u64,
     lost: u64,
+    /// Events of devices beyond [`DEVICES`].
+    other_devices: u64,
 }
 
 impl Reading {
     fn new(options: Options, wanted: Option<(u32, u32)>) -> Self {
         let devices = BTreeMap::new();
-        Self { options, wanted, devices, clock: None, lines: 0, odd: 0, first_odd: 0, lost: 0 }
+        Self {
+            options,
+            wanted,
+            devices,
+            clock: None,
+            lines: 0,
+            odd: 0,
+            first_odd: 0,
+            lost: 0,
+            other_devices: 0,
+        }
     }
 
     fn line(&mut self, line: Line) {
         self.lines += 1;
         match line {
             Line::Event(event) => {
+                if self.devices.len() >= DEVICES && !self.devices.contains_key(&event.dev) {
+                    self.other_devices += 1;
+                    return;
+                }
                 let new = || (0, Analysis::new(self.options));
                 let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
                 *events += 1;
@@ -200,18 +220,13 @@ impl Reading {
                 ),
             }));
         };
-        let others = |devices: &BTreeMap<(u32, u32), (u64, Analysis)>| {
-            let all: Vec<_> =
-                devices.iter().map(|((a, b), (n, _))| format!("{a},{b} with {n} events")).collect();
-            all.join("; ")
-        };
         let Some((events, analysis)) = self.devices.remove(&dev) else {
             let (major, minor) = dev;
             return Err(Failure::Input(match self.devices.is_empty() {
                 true => format!("{name} holds no block event of ftrace; {RECORD}"),
                 false => format!(
                     "{name} holds no event of device {major},{minor}; it has {}",
-                    others(&self.devices)
+                    named(&self.devices)
                 ),
             }));
         };
@@ -220,9 +235,15 @@ impl Reading {
         let mut notes = Vec::new();
         if !self.devices.is_empty() {
             let (major, minor) = dev;
-            let others = others(&self.devices);
+            let others = named(&self.devices);
             notes.push(format!(
                 "This is device {major},{minor} with {events} events; the trace also has {others} (choose with --dev)."
+            ));
+        }
+        if self.other_devices > 0 {
+            notes.push(format!(
+                "{} events name devices beyond the first {DEVICES} and were left out.",
+                self.other_devices
             ));
         }
         if let Err(error) = end {
@@ -258,6 +279,18 @@ impl Reading {
         }
         Ok(Explanation { dev, events, report, notes })
     }
+}
+
+/// The busiest devices with their events.
+fn named(devices: &BTreeMap<(u32, u32), (u64, Analysis)>) -> String {
+    let mut all: Vec<_> = devices.iter().map(|(dev, (events, _))| (dev, events)).collect();
+    all.sort_by_key(|&(_, events)| std::cmp::Reverse(events));
+    let names = all.iter().take(NAMED).map(|((a, b), events)| format!("{a},{b} with {events} events"));
+    let mut text = names.collect::<Vec<_>>().join("; ");
+    if all.len() > NAMED {
+        let _ = write!(text, "; and {} more devices", all.len() - NAMED);
+    }
+    text
 }
 
 /// The object of `--json`, one line; notes go to the standard error.
