@@ -1,9 +1,9 @@
 //! Who may enter the scheduler: `nr_requests` tags, and queues of those that wait for one.
 //!
-//! As in Linux a tag belongs to a run, from its insertion until its head completes; what merges into a run takes none.
-//! Kinds (reads, synchronous writes, the rest) have a limit each, stated by the scheduler, and a queue each; of
-//! several that could enter, the one that was submitted first does. Nobody in a queue has a deadline: that
-//! wait is counted and timed, and no scheduler can bound it.
+//! As in Linux a tag belongs to a run, from its insertion until its head completes; what merges into a run
+//! takes none. Kinds (reads, synchronous writes, the rest) have a limit each, stated by the scheduler, and a
+//! queue each; of several that could enter, the one that was submitted first does. Nobody in a queue has a
+//! deadline: that wait is counted and timed, and no scheduler can bound it.
 
 use crate::core::Core;
 use crate::error::BlockError;
@@ -142,9 +142,9 @@ where
         }
     }
 
-    /// `id` merged into the run of `into`: one tag stays with the run, at `into`; those of runs that were joined to
-    /// it on the way are free. Such runs are behind `id` (it closed a gap) or behind `into` (it was appended to a run
-    /// that then was appended itself).
+    /// `id` merged into the run of `into`: one tag stays with the run, at `into`; those of runs that were
+    /// joined to it on the way are free. Such runs are behind `id` (it closed a gap) or behind `into` (it was
+    /// appended to a run that then was appended itself).
     fn settle(&mut self, id: RequestId, into: RequestId, now: Instant) {
         let Some(first) = self.table.by_id(into) else { return };
         for from in [id, into] {

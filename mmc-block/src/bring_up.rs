@@ -28,8 +28,8 @@ pub enum Up<P: Batch> {
 /// Identifies the card in a host's slot without ever blocking, from power-up to the widest and fastest bus that
 /// both can.
 ///
-/// The registers of the card are read through the batch the disk will use afterwards, so that nothing needs a data
-/// path of its own.
+/// The registers of the card are read through the batch the disk will use afterwards, so that nothing needs a
+/// data path of its own.
 #[derive(Debug)]
 pub struct Init<P> {
     conductor: Conductor<Identify, P>,
@@ -51,7 +51,8 @@ impl<P: Batch> Init<P> {
         Ok(Self { conductor: Conductor::new(Identify::new(caps), Some(batch)) })
     }
 
-    /// Goes on as far as possible without waiting. The host is not used otherwise until [`Up::Done`], and this is not called after it.
+    /// Goes on as far as possible without waiting. The host is not used otherwise until [`Up::Done`], and
+    /// this is not called after it.
     pub fn poll<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H, now: Instant) -> Up<P> {
         match self.conductor.poll(host, now) {
             Turn::Wait { why, until } => Up::Wait { why, until },

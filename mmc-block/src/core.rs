@@ -1,7 +1,8 @@
 //! Tags, scheduler and card, without a host: what a disk decides, and nothing of how it is sent.
 //!
 //! [`Disk`](crate::Disk) joins it with a host. A foreign bus, or a simulator, can drive it directly:
-//! [`Core::next`] fills a batch, [`Core::start`] gives the conversation to hold, [`Core::finish`] takes its result.
+//! [`Core::next`] fills a batch, [`Core::start`] gives the conversation to hold, [`Core::finish`] takes its
+//! result.
 
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
@@ -92,10 +93,12 @@ pub enum Abandoned<B> {
 
 /// Admission, scheduler, card: requests in, jobs out, results back. Holds no host.
 ///
-/// `S` is the scheduler, `T` the table of [`Tag`]s (an array, `&mut [Tag<B>]`, a `Vec`), `B` one request's buffer, `O` an [`Observer`].
+/// `S` is the scheduler, `T` the table of [`Tag`]s (an array, `&mut [Tag<B>]`, a `Vec`), `B` one request's
+/// buffer, `O` an [`Observer`].
 ///
 /// Promises: an accepted request completes exactly once, with its own result (G3); nothing is reported done
-/// that did not move all of its blocks (G6). Work per call: O(members of one run) and what the scheduler states.
+/// that did not move all of its blocks (G6). Work per call: O(members of one run) and what the scheduler
+/// states.
 pub struct Core<S, T, B, O = ()> {
     pub(crate) scheduler: S,
     pub(crate) card: CardTraits,
@@ -133,9 +136,9 @@ where
     B: Payload,
     O: Observer,
 {
-    /// A core for one identified card. The table has a place for each accepted request, waiting ones included:
-    /// at least as many as the scheduler has slots; what it held is dropped. The scheduler's own limits on runs should be `limits`:
-    /// a run that is longer goes out one request at a time.
+    /// A core for one identified card. The table has a place for each accepted request, waiting ones
+    /// included: at least as many as the scheduler has slots; what it held is dropped. The scheduler's own
+    /// limits on runs should be `limits`: a run that is longer goes out one request at a time.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -241,8 +244,8 @@ where
 
     /// Accepts a request: it merges into a queued one, takes a tag, or waits for one.
     ///
-    /// The card has no volatile cache: FUA and PREFLUSH ask for nothing, and are stripped as Linux does, so that the request is an
-    /// ordinary, mergeable write; it stays a write somebody waits for.
+    /// The card has no volatile cache: FUA and PREFLUSH ask for nothing, and are stripped as Linux does, so
+    /// that the request is an ordinary, mergeable write; it stays a write somebody waits for.
     ///
     /// # Errors
     /// [`Refused`]: request and buffer come back and nothing was queued.
@@ -284,7 +287,8 @@ where
         Ok(ticket)
     }
 
-    /// The next command, into an empty `batch`. Asks the scheduler now, so call it when the command can be sent (or prepared), not before.
+    /// The next command, into an empty `batch`. Asks the scheduler now, so call it when the command can be
+    /// sent (or prepared), not before.
     pub fn next<P: Batch<Buffer = B>>(&mut self, batch: &mut P, now: Instant) -> Work {
         if self.stopped.is_some() {
             return self.drain(now);
@@ -302,8 +306,8 @@ where
         Work::Wait { at: Some(now) }
     }
 
-    /// What goes out next: requests that are sent again, then a part that had to wait for its buffer, then whatever the
-    /// scheduler says.
+    /// What goes out next: requests that are sent again, then a part that had to wait for its buffer, then
+    /// whatever the scheduler says.
     fn take_run(&mut self, now: Instant) -> Result<Run, Work> {
         if let Some(run) = self.table.pop(Which::Again).and_then(|i| self.alone(i)) {
             return Ok(run);
@@ -366,9 +370,9 @@ where
     /// The job ended. `batch` holds its buffers, and is empty afterwards; `None`: the host had to keep it, and
     /// the core stops ([`Stopped::Quarantine`]).
     ///
-    /// An error of a command that carried several requests says nothing about each of them: they are sent again one by
-    /// one. A request alone is sent again [`Settings::retries`] times if that may help. A card that is gone, or silent even to
-    /// CMD13, ends them all at once.
+    /// An error of a command that carried several requests says nothing about each of them: they are sent
+    /// again one by one. A request alone is sent again [`Settings::retries`] times if that may help. A card
+    /// that is gone, or silent even to CMD13, ends them all at once.
     pub fn finish<P: Batch<Buffer = B>>(
         &mut self,
         job: Job,

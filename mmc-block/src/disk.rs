@@ -12,8 +12,8 @@ use mmc_time::{Duration, Instant};
 
 /// Commands begun in one [`Disk::poll`]; after that many it asks to be called again at once.
 const COMMANDS: u32 = 16;
-/// A scheduler that wants to be asked again at an instant that has passed is asked this much later, so that time
-/// always moves.
+/// A scheduler that wants to be asked again at an instant that has passed is asked this much later, so that
+/// time always moves.
 const PATIENCE: Duration = Duration::from_micros(1);
 
 /// What the disk waits for.
@@ -39,12 +39,13 @@ struct Running<P> {
 
 /// One card behind one host, as a block device that is polled.
 ///
-/// One command is on the bus and at most one prepared. Without preparation (the default) the scheduler is asked when the bus
-/// is free, so that whatever was submitted until then can still be next. With it ([`prepare_with`](Self::prepare_with), what Linux' mmc driver does) the next command is
-/// taken from the scheduler while one runs: less time between commands, and one more command that a new request cannot pass.
+/// One command is on the bus and at most one prepared. Without preparation (the default) the scheduler is
+/// asked when the bus is free, so that whatever was submitted until then can still be next. With it
+/// ([`prepare_with`](Self::prepare_with), what Linux' mmc driver does) the next command is taken from the
+/// scheduler while one runs: less time between commands, and one more command that a new request cannot pass.
 ///
-/// Call [`poll`](Self::poll) after submitting, at the instants it names, and after each interrupt; then take what is done.
-/// Nothing blocks. Forgetting to take results is harmless but keeps their places in the table.
+/// Call [`poll`](Self::poll) after submitting, at the instants it names, and after each interrupt; then take
+/// what is done. Nothing blocks. Forgetting to take results is harmless but keeps their places in the table.
 pub struct Disk<H, S, T, O = ()>
 where
     H: Host,
@@ -81,9 +82,10 @@ where
     T: AsRef<[Tag<Buffer<H>>]> + AsMut<[Tag<Buffer<H>>]>,
     O: Observer,
 {
-    /// A disk. `host` is idle and has identified the card as `card`; `scheduler` and `batch` are empty, the scheduler's limits on runs are
-    /// at most the host's and the batch's capacity (a longer run goes out one request at a time); `tags` has at least as many places as the scheduler has slots, the
-    /// surplus is for requests that wait for a tag.
+    /// A disk. `host` is idle and has identified the card as `card`; `scheduler` and `batch` are empty, the
+    /// scheduler's limits on runs are at most the host's and the batch's capacity (a longer run goes out one
+    /// request at a time); `tags` has at least as many places as the scheduler has slots, the surplus is for
+    /// requests that wait for a tag.
     ///
     /// # Errors
     /// [`SetupError`]; all arguments are dropped.
@@ -104,7 +106,8 @@ where
         Ok(Self { host, core, running: None, prepared: None, spare: [Some(batch), None], prepares: false })
     }
 
-    /// From now on one command is prepared while another runs, with a second, empty batch as large as the first.
+    /// From now on one command is prepared while another runs, with a second, empty batch as large as the
+    /// first.
     ///
     /// # Errors
     /// [`SetupError::NoBatch`]: the batch holds something, or has room for nothing.
@@ -117,7 +120,8 @@ where
         Ok(())
     }
 
-    /// Accepts a request of whole sectors with a buffer of exactly that length; call [`poll`](Self::poll) afterwards.
+    /// Accepts a request of whole sectors with a buffer of exactly that length; call [`poll`](Self::poll)
+    /// afterwards.
     ///
     /// # Errors
     /// [`Refused`]: request and buffer come back and nothing was queued.
@@ -239,8 +243,9 @@ where
     pub fn abandon(&mut self, ticket: Ticket, now: Instant) -> Abandoned<Buffer<H>> {
         self.core.abandon(ticket, now)
     }
-    /// Accepts nothing more, ends the running command early and completes everything that is queued with an error. Goes on with
-    /// [`poll`](Self::poll) until that says [`Next::Idle`]; the card is left ready where it obeys.
+    /// Accepts nothing more, ends the running command early and completes everything that is queued with an
+    /// error. Goes on with [`poll`](Self::poll) until that says [`Next::Idle`]; the card is left ready where
+    /// it obeys.
     pub fn shutdown(&mut self, now: Instant) {
         if self.core.stopped().is_none() && self.running.is_some() {
             self.host.abort(now);
@@ -248,11 +253,12 @@ where
         self.core.stop(Stopped::Shutdown);
     }
 
-    /// After [`Stopped::Quarantine`]: asks the host for the batch it keeps (`get`, for `Supervised` its `reclaim`), hands out the buffers
-    /// in it (`give`, in the order of their sectors), and goes on. False: the host keeps it still.
+    /// After [`Stopped::Quarantine`]: asks the host for the batch it keeps (`get`, for `Supervised` its
+    /// `reclaim`), hands out the buffers in it (`give`, in the order of their sectors), and goes on. False:
+    /// the host keeps it still.
     ///
-    /// What is in those buffers is undefined, and so is what the card has stored: their requests were reported as
-    /// failed.
+    /// What is in those buffers is undefined, and so is what the card has stored: their requests were
+    /// reported as failed.
     pub fn reclaim(
         &mut self,
         get: impl FnOnce(&mut H) -> Option<H::Payload>,

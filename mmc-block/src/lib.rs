@@ -9,11 +9,12 @@
 //!                     └───────────────────────── Disk ─────────────────┘
 //! ```
 //!
-//! [`Disk`] is the polled front: `submit`, `poll`, `take_done`. [`Blocking`] waits for each request. [`Init`] identifies the
-//! card. A driver is: a host, [`Init`] over it, and a [`Disk`] of what it found.
+//! [`Disk`] is the polled front: `submit`, `poll`, `take_done`. [`Blocking`] waits for each request. [`Init`]
+//! identifies the card. A driver is: a host, [`Init`] over it, and a [`Disk`] of what it found.
 //!
 //! **Requests are never ordered against each other.** As in Linux, overlapping requests that are in the disk at the same
-//! time may be carried out in any order: whoever needs an order waits for the first before submitting the second.
+//! time may be carried out in any order: whoever needs an order waits for the first before submitting the
+//! second.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -13,9 +13,9 @@ pub enum Place {
     Back,
 }
 
-/// Sees each step of each request, at the instant it happens; every method does nothing by default. A request is shown as the
-/// scheduler knows it (FUA and PREFLUSH stripped for a card without a volatile cache). The names in brackets are
-/// the kernel's tracepoints for the same step.
+/// Sees each step of each request, at the instant it happens; every method does nothing by default. A request
+/// is shown as the scheduler knows it (FUA and PREFLUSH stripped for a card without a volatile cache). The
+/// names in brackets are the kernel's tracepoints for the same step.
 pub trait Observer {
     /// Accepted (`block_bio_queue`).
     fn queued(&mut self, ticket: Ticket, request: &Request, now: Instant) {
@@ -38,7 +38,8 @@ pub trait Observer {
     fn merged(&mut self, ticket: Ticket, request: &Request, head: Ticket, place: Place, now: Instant) {
         let _ = (ticket, request, head, place, now);
     }
-    /// The run that had the tag of `ticket` was joined to the one that has the tag of `head`; the tag of `ticket` is free (`block_rq_merge`).
+    /// The run that had the tag of `ticket` was joined to the one that has the tag of `head`; the tag of
+    /// `ticket` is free (`block_rq_merge`).
     fn absorbed(&mut self, ticket: Ticket, request: &Request, head: Ticket, now: Instant) {
         let _ = (ticket, request, head, now);
     }
@@ -50,8 +51,8 @@ pub trait Observer {
     fn started(&mut self, head: Ticket, run: &Run, now: Instant) {
         let _ = (head, run, now);
     }
-    /// Its command ended (`block_rq_complete`); the requests in it follow as [`completed`](Self::completed), but for those
-    /// that are sent again.
+    /// Its command ended (`block_rq_complete`); the requests in it follow as [`completed`](Self::completed),
+    /// but for those that are sent again.
     fn ended(&mut self, head: Ticket, run: &Run, ok: bool, now: Instant) {
         let _ = (head, run, ok, now);
     }

@@ -104,12 +104,14 @@ pub(crate) struct Entry<B> {
     pub result: Result<(), BlockError>,
 }
 
-/// Storage for one accepted request. Make an array with `[const { Tag::new() }; N]`, or a `Vec` of [`Tag::new`].
+/// Storage for one accepted request. Make an array with `[const { Tag::new() }; N]`, or a `Vec` of
+/// [`Tag::new`].
 pub struct Tag<B> {
     generation: u32,
     prev: u32,
     next: u32,
-    /// Not this request's: the index of the request that has *this place's number* as its slot in the scheduler.
+    /// Not this request's: the index of the request that has *this place's number* as its slot in the
+    /// scheduler.
     at_slot: u32,
     entry: Option<Entry<B>>,
 }

@@ -1,5 +1,5 @@
-//! G3 and G6 through the disk: every accepted request completes exactly once with its own result, and what completed
-//! writes stored is what reads return; under random workloads, schedulers and faults.
+//! G3 and G6 through the disk: every accepted request completes exactly once with its own result, and what
+//! completed writes stored is what reads return; under random workloads, schedulers and faults.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A scheduler may hand out a request in parts: the buffer stays whole, each part is lent by range, and the request
-//! completes with its last part.
+//! A scheduler may hand out a request in parts: the buffer stays whole, each part is lent by range, and the
+//! request completes with its last part.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! G4 through the whole stack: on a mock card, no request waits longer behind its deadline than `mmc_sched::bound` says,
-//! whatever else is submitted.
+//! G4 through the whole stack: on a mock card, no request waits longer behind its deadline than
+//! `mmc_sched::bound` says, whatever else is submitted.
 
 mod common;
 

@@ -15,8 +15,8 @@ use mmc_time::Instant;
 pub trait Idle {
     /// The present instant; never goes back.
     fn now(&mut self) -> Instant;
-    /// Returns at `until` at the latest, or earlier: after an interrupt of the host, or whenever. Without an interrupt
-    /// to end it, do not wait for the whole time: look again every few microseconds.
+    /// Returns at `until` at the latest, or earlier: after an interrupt of the host, or whenever. Without an
+    /// interrupt to end it, do not wait for the whole time: look again every few microseconds.
     fn wait(&mut self, until: Instant);
 }
 
@@ -29,8 +29,8 @@ impl<I: Idle + ?Sized> Idle for &mut I {
     }
 }
 
-/// Waits with `idle` until `init` is over: the card, and the batch and the scratch buffer unless the host had to keep
-/// them.
+/// Waits with `idle` until `init` is over: the card, and the batch and the scratch buffer unless the host had
+/// to keep them.
 pub fn identify<H>(
     host: &mut H,
     init: &mut Init<H::Payload>,
