@@ -1,7 +1,7 @@
 //! Frames as they are on the CMD line: 48-bit commands and responses, 136-bit responses (`spec/card.md` §1).
 //!
 //! Parsing takes any bytes and says what is wrong with them; it is what the command fuzzer drives. In SPI mode a
-//! command has the same six bytes, but some indices mean something else: see [`Dialect`](crate::command::Dialect).
+//! command has the same six bytes, but some indices mean something else: see [`Dialect`].
 
 use crate::command::{Command, Dialect, name};
 use crate::crc;

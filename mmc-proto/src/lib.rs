@@ -7,8 +7,8 @@
 //! | room | what |
 //! |---|---|
 //! | [`command`], [`response`], [`status`] | commands with their shape; R1 … R7; the card status bit by bit |
-//! | [`frame`], [`crc`] | 48- and 136-bit frames ⇄ bytes; CRC7, CRC16, CRC16 per data line |
-//! | [`register`], [`quirk`] | CID, CSD, SCR, SD status, OCR, switch status; cards to be careful with |
+//! | [`frame`], [`spi`], [`crc`] | 48- and 136-bit frames ⇄ bytes; tokens of SPI mode; CRC7, CRC16, CRC16 per data line |
+//! | [`register`], [`quirk`] | CID, CSD, SCR, SD status, OCR, switch status, EXT_CSD; cards to be careful with |
 //! | [`bus`], [`host`] | width, clock, timing, supply; the boundary to controllers |
 //! | [`machine`] | conversations: identify a card, read and write; and the conductor that runs one over a host |
 //!
@@ -65,4 +65,5 @@ pub mod machine;
 pub mod quirk;
 pub mod register;
 pub mod response;
+pub mod spi;
 pub mod status;

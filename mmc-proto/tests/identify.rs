@@ -226,3 +226,24 @@ fn a_card_known_to_lock_up_with_cmd23_does_not_get_it() {
     assert!(id.scr.unwrap().has_cmd23() && !id.traits.cmd23);
     assert_eq!(id.avoid, mmc_proto::quirk::Avoid::CMD23);
 }
+
+#[test]
+fn a_board_that_cannot_switch_the_supply_is_good_enough() {
+    let mut card = Card::sdhc();
+    let mut broken = 1;
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        Step::Power(_) => {
+            let (cause, phase) = (Cause::Unsupported("the supply is fixed"), Phase::Submit);
+            (Err(HostError { cause, phase, index: 255 }), Duration::ZERO)
+        }
+        // Something goes wrong once that would ask for a power cycle.
+        Step::Do(a) if a.command.index == 2 && broken > 0 => {
+            broken -= 1;
+            let (cause, phase) = (Cause::Crc, Phase::Command);
+            (Err(HostError { cause, phase, index: 2 }), Duration::ZERO)
+        }
+        Step::Do(a) => (card.answer(&a.command, scratch), Duration::ZERO),
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    assert!(run.out.is_ok(), "{:?}", run.out);
+}

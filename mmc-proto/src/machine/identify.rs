@@ -654,6 +654,11 @@ impl Identify {
     /// The last step failed on the bus.
     fn failed(&mut self, e: HostError, now: Instant) -> Step<Out> {
         let cause = IdentifyCause::Host(e);
+        if matches!(e.cause, Cause::Unsupported(_)) && matches!(self.state, State::PowerOff | State::PowerOn)
+        {
+            // A board whose supply is always on: CMD0 has to do.
+            return self.done(&Reply::default(), &[], now);
+        }
         // Four lines and high speed the host may refuse: then without.
         let optional = matches!(self.state, State::WideBus | State::HighBus);
         if e.media_gone()

@@ -130,7 +130,7 @@ fields! {
     ERASE_TIMEOUT_MULT [223; 1] 3 "R";
     /// Rel wr sec c: 1 with enhanced reliable write.
     REL_WR_SEC_C [222; 1] 3 "R";
-    /// High-capacity write protect group size: x HC erase group.
+    /// High-capacity write protect group size: times high-capacity erase groups.
     HC_WP_GRP_SIZE [221; 1] 3 "R";
     /// Sleep current: sleep current 1 uA · 2ⁿ.
     S_C_VCC [220; 1] 3 "R";
