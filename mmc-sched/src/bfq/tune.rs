@@ -159,7 +159,7 @@ impl Settings {
         if negative {
             return Err(TuneError::Invalid);
         }
-        (row.set)(self, value.clamp(row.min, row.max));
+        (row.set)(self, value.max(row.min).min(row.max));
         Ok(())
     }
 }
