@@ -137,6 +137,8 @@ pub struct Outcome {
     pub phases: [Option<Phase>; 12],
     /// The watchdog's reports.
     pub hung: Vec<HungReport>,
+    /// Who slept 200 ms and more: task, from, to.
+    pub sleeps: Vec<(String, Instant, Instant)>,
     /// Bytes and depth.
     pub totals: Totals,
     /// Virtual time from the start of the workload to the end of the last sync.
@@ -277,6 +279,7 @@ fn simulate(
         commits: ClassStats::of(&mut commits),
         phases,
         hung: hung.collect(),
+        sleeps: watch.long().into_iter().map(|l| (l.task.name.to_string(), l.from, l.to)).collect(),
         totals: block.totals(),
         elapsed: sim.now().since(began),
         commands: door.commands(),

@@ -58,9 +58,12 @@ impl WaitsFor {
     }
 }
 
-/// One sleep that was too long.
+/// Sleeps shorter than this are not kept, not even for the picture.
+const NOTED: Duration = Duration::from_millis(200);
+
+/// One long sleep.
 #[derive(Clone, Debug)]
-pub struct Hung {
+pub struct Long {
     /// Who.
     pub task: Task,
     /// From when.
@@ -76,28 +79,33 @@ pub struct Hung {
 pub struct Watchdog {
     sim: Sim,
     limit: Duration,
-    hung: RefCell<Vec<Hung>>,
+    long: RefCell<Vec<Long>>,
 }
 
 impl Watchdog {
     /// A watchdog with that limit.
     #[must_use]
     pub fn new(sim: &Sim, limit: Duration) -> Self {
-        Self { sim: sim.clone(), limit, hung: RefCell::default() }
+        Self { sim: sim.clone(), limit, long: RefCell::default() }
     }
     /// `f` is one uninterruptible sleep of `task` on `what`.
     pub async fn sleep<T>(&self, task: &Task, what: WaitsFor, f: impl Future<Output = T>) -> T {
         let from = self.sim.now();
         let out = f.await;
         let to = self.sim.now();
-        if to.since(from) >= self.limit {
-            self.hung.borrow_mut().push(Hung { task: task.clone(), from, to, what });
+        if to.since(from) >= self.limit.min(NOTED) {
+            self.long.borrow_mut().push(Long { task: task.clone(), from, to, what });
         }
         out
     }
-    /// All sleeps that were too long, in the order they ended.
+    /// All sleeps of 200 ms and more, in the order they ended.
     #[must_use]
-    pub fn hung(&self) -> Vec<Hung> {
-        self.hung.borrow().clone()
+    pub fn long(&self) -> Vec<Long> {
+        self.long.borrow().clone()
+    }
+    /// Those that reached the limit.
+    #[must_use]
+    pub fn hung(&self) -> Vec<Long> {
+        self.long.borrow().iter().filter(|l| l.to.since(l.from) >= self.limit).cloned().collect()
     }
 }

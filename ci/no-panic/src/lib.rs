@@ -80,3 +80,68 @@ macro_rules! program {
         }
     };
 }
+
+use mmc_hal::{Dma, DmaError, Dir, Mmio, Payload};
+use mmc_proto::command::Command;
+use mmc_proto::host::{Capabilities, Cause, Engine, Lease, Phase, Reply, Why};
+use mmc_time::Instant;
+
+/// Registers that may read as anything.
+#[derive(Debug)]
+pub struct AnyMmio;
+impl Mmio for AnyMmio {
+    fn read32(&self, offset: u32) -> u32 {
+        sink(offset)
+    }
+    fn write32(&self, offset: u32, value: u32) {
+        sink((offset, value));
+    }
+}
+
+/// DMA that may answer anything.
+#[derive(Debug)]
+pub struct AnyDma;
+impl<P: Payload> Dma<P> for AnyDma {
+    fn mask(&self) -> u64 {
+        sink(0xffff_ffff)
+    }
+    fn map(&mut self, _: &mut P, i: usize, _: usize, _: Dir) -> Result<u64, DmaError> {
+        sink(Err(DmaError::NoSegment(i)))
+    }
+    fn unmap(&mut self, _: &mut P, _: usize, _: usize, _: u64, _: Dir) {}
+    fn publish(&self) {}
+}
+
+/// An engine that may do anything.
+#[derive(Debug)]
+pub struct AnyEngine<P>(pub core::marker::PhantomData<P>);
+impl<P: Payload> Engine for AnyEngine<P> {
+    type Payload = P;
+    fn capabilities(&self) -> Capabilities {
+        sink(Capabilities::new())
+    }
+    fn start(&mut self, _: &Command, _: Option<Lease<'_, P>>, _: Instant) -> Result<(), Cause> {
+        sink(Ok(()))
+    }
+    fn set_bus(&mut self, _: &mmc_proto::bus::BusConfig, _: Instant) -> Result<(), Cause> {
+        sink(Ok(()))
+    }
+    fn set_power(&mut self, _: mmc_proto::bus::Power, _: Instant) -> Result<(), Cause> {
+        sink(Ok(()))
+    }
+    fn advance(&mut self, data: Option<Lease<'_, P>>, _: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        if let Some(mut lease) = data {
+            if let Some(s) = lease.get().segment_mut(0) {
+                s.fill(sink(0));
+            }
+        }
+        sink(None)
+    }
+    fn waits(&self, now: Instant) -> (Why, Instant) {
+        sink((Why::Timer, now))
+    }
+    fn halt(&mut self, _: Instant) {}
+    fn halted(&mut self, _: Instant) -> bool {
+        sink(true)
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::board;
 use crate::experiment::{self, Config, HostKind, Outcome, PolicySpec, Progress, RunError};
-use crate::report::{html, json, text};
+use crate::report::{html, json, picture, text};
 use crate::units::{parse_size, parse_time};
 use crate::workload::bonnie::PHASES;
 use mmc_time::Duration;
@@ -63,6 +63,9 @@ pub struct Args {
     /// Where the HTML report goes [default: report.html; with --json none]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Also write the timeline of the stall as an SVG file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// Reads a comma list of `NAME[:tunable=value…]` and applies each of `sets` to every policy that has it.
@@ -181,8 +184,10 @@ pub fn run(args: &Args) -> ExitCode {
         (None, false) => Some(PathBuf::from("report.html")),
         (None, true) => None,
     };
-    if let Some(path) = &report {
-        if let Err(e) = std::fs::write(path, html::render(&outcomes)) {
+    let files = [(&report, html::render as fn(&[Outcome]) -> String), (&args.svg, picture::standalone)];
+    for (path, render) in files {
+        let Some(path) = path else { continue };
+        if let Err(e) = std::fs::write(path, render(&outcomes)) {
             eprintln!("mmc-lab: cannot write the report to {}: {e}", path.display());
             return ExitCode::from(1);
         }

@@ -1,0 +1,57 @@
+//! `mmc-block`: the disk and its blocking front, over an engine that may do anything.
+#![no_std]
+#![no_main]
+use core::marker::PhantomData;
+use mmc_block::{Disk, Settings, Tag};
+use mmc_hal::Gather;
+use mmc_proto::host::Supervised;
+use mmc_proto::machine::CardTraits;
+use mmc_sched::{AnyPolicy, Op, Queue, Request, Slot, StreamId};
+use mmc_time::{Duration, Instant};
+use no_panic::{AnyEngine, sink};
+
+type Buffer = [u8; 512];
+type Batch = Gather<Buffer, 4>;
+
+static mut SLOTS: [Slot; 64] = [Slot::FREE; 64];
+static mut TAGS: [Tag<Buffer>; 80] = [const { Tag::new() }; 80];
+
+fn main() {
+    // SAFETY: linked and looked at, never run.
+    let (slots, tags): (&'static mut [Slot], &'static mut [Tag<Buffer>]) =
+        unsafe { (&mut *(&raw mut SLOTS), &mut *(&raw mut TAGS)) };
+    let Ok(policy) = AnyPolicy::by_name(sink("mq-deadline")) else { return };
+    let host = Supervised::new(AnyEngine::<Batch>(PhantomData), Duration::from_millis(1));
+    let card = CardTraits {
+        rca: sink(1),
+        blocks: sink(1 << 20),
+        byte_addressed: sink(false),
+        cmd23: sink(true),
+        read_limit: Duration::from_millis(sink(100)),
+        write_limit: Duration::from_millis(sink(500)),
+        block_time: Duration::from_micros(sink(40)),
+    };
+    let disk = Disk::new(host, Queue::new(slots, policy), card, Gather::new(), tags, Settings::default(), ());
+    let Ok(mut disk) = disk else { return };
+    sink(disk.prepare_with(Gather::new()).is_ok());
+    for i in 0..sink(1000_u64) {
+        let now = Instant::from_nanos(i);
+        let r = Request::new(sink(Op::Read), sink(i), sink(1), StreamId(sink(1)));
+        if let Ok(t) = disk.submit(r, [0; 512], now) {
+            if sink(false) {
+                sink(disk.take(t).is_some());
+                sink(disk.abandon(t, now));
+            }
+        }
+        sink(disk.poll(now));
+        sink(disk.take_done().is_some());
+        sink(*disk.statistics());
+    }
+    sink(disk.tune(sink("fifo_batch"), sink("1"), Instant::ZERO).is_ok());
+    disk.set_nr_requests(sink(4), Instant::ZERO);
+    sink(disk.reclaim(|h| h.reclaim(Instant::ZERO), |b| {
+        sink(b);
+    }));
+    disk.shutdown(Instant::ZERO);
+}
+no_panic::program!(main);
