@@ -6,7 +6,7 @@
 //! Sync requests (reads, and writes somebody waits for) queue per [`StreamId`]; async ones queue per class and
 //! level, whoever sent them. One stream at a time has the device, until it is empty and not worth waiting for,
 //! its next request does not fit its budget, its time is up, or a stream that should go first wakes up. Which
-//! one follows is decided by the engine in [`wf2q`], within the classes real time, best effort and idle.
+//! one follows is decided by B-WF2Q+ (`wf2q.rs`), within the classes real time, best effort and idle.
 //!
 //! *Streams* are remembered until their place is needed for a new one (the one idle longest gives way). When all N
 //! are busy, a new one shares the queue of the same kind (sync or async) that has the least queued: no request is
@@ -69,6 +69,25 @@ pub enum WeightError {
 }
 
 /// The policy, for at most `N` streams at a time (1..=64).
+///
+/// ```
+/// use mmc_sched::{Bfq, Dispatch, Flags, Op, Queue, Request, Scheduler, Slot, StreamId};
+/// use mmc_time::Instant;
+///
+/// let (flusher, journal, now) = (StreamId(1), StreamId(2), Instant::ZERO);
+/// let mut queue = Queue::new([Slot::FREE; 64], Bfq::<4>::new());
+/// queue.tune("slice_idle", "0").unwrap();
+/// for i in 0..32 {
+///     queue.insert(Request::new(Op::Write, i * 1024, 1024, flusher), now).unwrap();
+/// }
+/// let Dispatch::Run(first) = queue.dispatch(now) else { panic!() };
+/// assert_eq!(first.lba, 0);
+/// let mut commit = Request::new(Op::Write, 1 << 20, 8, journal);
+/// commit.flags = Flags::SYNC;
+/// let (id, _) = queue.insert(commit, now).unwrap();
+/// let Dispatch::Run(next) = queue.dispatch(now) else { panic!() };
+/// assert_eq!(next.head, id);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Bfq<const N: usize = 64> {
     engine: Engine<N>,
