@@ -381,6 +381,7 @@ fn every_frame_parses_or_fails_as_stated() {
                 let error = CommandFrame::parse(&hex(&text("frame"))).unwrap_err();
                 assert_eq!(error.kind(), text("expect_error"), "{f}");
             }
+            // tests/rpmb.rs has this one.
             "rpmb_frame" => {}
             other => panic!("unknown kind {other}"),
         }

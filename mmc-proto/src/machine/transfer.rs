@@ -509,6 +509,8 @@ impl Machine for Transfer {
                 if self.open_ended { self.stop() } else { self.moved(now) }
             }
             TransferPhase::Stop => self.moved(now),
+            // A CMD13 whose answer got lost fails the write: the card clears its error bits once they are read, so
+            // that a second answer would not show them.
             TransferPhase::Ready | TransferPhase::Check => {
                 if status.is_ready() {
                     self.success()
