@@ -82,7 +82,8 @@ pub trait Card: Send {
     fn command(&mut self, index: u8, arg: u32, now: Instant) -> Answer;
     /// The instant at which block `k` (from 0) of the running read phase can be complete at the earliest, or at
     /// which the card could have taken block `k` of a running write phase, were the wire infinitely fast;
-    /// [`Instant::NEVER`] for a block that is not to come.
+    /// [`Instant::NEVER`] for a block that is not to come. A phase that has ended by itself still answers, until the
+    /// next command.
     fn ready(&self, k: u32) -> Instant;
     /// Sends the next block of the running read phase into `block` (`block_len` bytes).
     fn send(&mut self, block: &mut [u8], now: Instant) -> Sent;

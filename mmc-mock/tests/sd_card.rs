@@ -428,7 +428,10 @@ fn time_is_the_profiles() {
     for _ in 0..4 {
         h.read().unwrap();
     }
-    assert_eq!(h.card.ready(0), Instant::NEVER);
+    assert_eq!(h.card.ready(3), at(1_000_000 + 113_778), "still to be asked when all are sent");
+    let rca = h.rca();
+    h.send(13, rca);
+    assert_eq!(h.card.ready(0), Instant::NEVER, "until the next command");
     h.send(17, 1004);
     assert_eq!(h.card.ready(0), at(500_000 + 28_444), "it continues the last one");
     h.read().unwrap();

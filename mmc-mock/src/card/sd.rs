@@ -6,7 +6,7 @@
 use super::log::{CommandLog, Entry, Violations};
 use super::registers::{Capacity, ConfigError, SdConfig, Version, r2, r3, short};
 use super::status::{self, Status};
-use super::transfer::{Run, Source};
+use super::transfer::{Pace, Run, Source};
 use super::{Answer, Bits, Card, Phase, Sent, Token};
 use crate::fault::{Faults, What};
 use crate::storage::Storage;
@@ -86,6 +86,7 @@ pub(super) struct Volatile {
     /// Blocks of the last write that were stored (ACMD22).
     pub(super) well_written: u32,
     pub(super) run: Option<Run>,
+    pub(super) pace: Option<Pace>,
 }
 
 impl Default for Volatile {
@@ -105,6 +106,7 @@ impl Default for Volatile {
             erase: (None, None),
             well_written: 0,
             run: None,
+            pace: None,
         }
     }
 }
@@ -552,6 +554,9 @@ impl Card for SdCard {
             return Answer::default();
         }
         self.v.state = self.state(now);
+        if self.v.run.is_none() {
+            self.v.pace = None;
+        }
         self.check_bus(index);
         if self.v.state == State::Ina {
             return Answer::default();
@@ -596,8 +601,8 @@ impl Card for SdCard {
     }
 
     fn ready(&self, k: u32) -> Instant {
-        match &self.v.run {
-            Some(run) => run.ready(k, &self.timing),
+        match &self.v.pace {
+            Some(pace) => pace.ready(k, &self.timing),
             None => Instant::NEVER,
         }
     }

@@ -26,14 +26,34 @@ impl Source {
     }
 }
 
+/// When the blocks of a data phase can be there; outlives the phase until the next command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Arrival of the command.
+    started: Instant,
+    /// From there to the first byte of a read.
+    access: Duration,
+    /// Bytes of a block, where they have to be streamed out of the card's memory.
+    stream: u64,
+    /// Blocks in all.
+    blocks: Option<u32>,
+}
+
+impl Pace {
+    pub(super) fn ready(&self, k: u32, timing: &Timing) -> Instant {
+        if self.blocks.is_some_and(|n| k >= n) {
+            return Instant::NEVER;
+        }
+        self.started + self.access + timing.read_stream((u64::from(k) + 1) * self.stream)
+    }
+}
+
 /// A data phase.
 #[derive(Debug)]
 pub(super) struct Run {
     source: Source,
     /// Arrival of the command.
     started: Instant,
-    /// From there to the first byte of a read.
-    access: Duration,
     pub(super) block_len: u16,
     /// Blocks in all; `None`: until CMD12.
     pub(super) left: Option<u32>,
@@ -53,17 +73,6 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn is_read(&self) -> bool {
         !matches!(self.source, Source::Write(_))
-    }
-    pub(super) fn ready(&self, k: u32, timing: &Timing) -> Instant {
-        let blocks = u64::from(k) + 1;
-        match self.source {
-            _ if self.left.is_some_and(|n| k >= n) => Instant::NEVER,
-            Source::Register(..) => self.started + self.access,
-            Source::Read(_) => {
-                self.started + self.access + timing.read_stream(blocks * u64::from(self.block_len))
-            }
-            Source::Write(_) => self.started,
-        }
     }
     fn is_last(&self) -> bool {
         self.left == Some(self.k)
@@ -102,10 +111,11 @@ impl SdCard {
         let aligned = self.check_width();
         self.v.state = if matches!(source, Source::Write(_)) { State::Rcv } else { State::Data };
         let faults = faults.to_vec();
+        let stream = if matches!(source, Source::Read(_)) { block_len.into() } else { 0 };
+        self.v.pace = Some(Pace { started, access, stream, blocks: left });
         self.v.run = Some(Run {
             source,
             started,
-            access,
             block_len,
             left,
             single,
