@@ -11,6 +11,7 @@
 //! card voltage (but for the handshake of CMD11), DDR and sample phases, the card read threshold, more
 //! than one card, a memory that is not coherent.
 
+mod access;
 mod command;
 mod config;
 mod core;

@@ -258,6 +258,36 @@ fn interrupts_out_of_nothing_and_at_an_exact_access() {
 }
 
 #[test]
+fn memory_that_lags_behind() {
+    let b = ready();
+    b.dw.inject(Fault::LateData(50));
+    assert_eq!(read(&b, true), 0xc, "comes by itself, a microsecond for an access");
+    assert_eq!(b.r(IDSTS), 0x102);
+    b.w(RINTSTS, 0xffff);
+    b.cmd(0, 0xa000_414c);
+    b.w(0x28, 9);
+    let buf = b.memory.alloc(512);
+    let ring = b.chain(&[(buf, 512)]);
+    b.dma_on(ring);
+    b.sizes(512, 512);
+    b.dw.inject(Fault::LateData(50));
+    b.w(0x2c, 0xa000_2351);
+    b.wait(8);
+    assert_eq!((b.r(IDSTS) & 0x1fff, b.word(ring) >> 31, b.bytes(buf, 512)), (0, 1, vec![0; 512]));
+    b.drain();
+    b.same(buf, 9, 512);
+    b.w(RINTSTS, 0xffff);
+    let ring = b.chain(&[(buf, 512)]);
+    b.dma_on(ring);
+    b.dw.inject(Fault::LateOwner(50));
+    b.w(0x2c, 0xa000_2351);
+    b.wait(8);
+    assert_eq!((b.r(IDSTS), b.word(ring) >> 31), (0x102, 1));
+    b.drain();
+    assert_eq!(b.word(ring) >> 31, 0);
+}
+
+#[test]
 fn a_supply_that_fails() {
     let b = ready();
     b.w(0x14, 0x0010_00ff);

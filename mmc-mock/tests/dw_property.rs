@@ -64,6 +64,8 @@ fn fault() -> impl Strategy<Value = Fault> {
             Fault::Busy(Duration::from_micros(5)),
             Fault::SwallowCommandDone,
             Fault::SwallowDataOver,
+            Fault::LateData(9),
+            Fault::LateOwner(9),
             Fault::StuckStart,
             Fault::LoseCommand,
             Fault::StuckReset,

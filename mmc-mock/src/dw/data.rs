@@ -43,6 +43,8 @@ pub(super) struct Data {
     /// Bytes of the phase; `u64::MAX`: open-ended.
     pub(super) total: u64,
     blocks: u32,
+    /// Of them, those of full length that the card counts alike, so that many can move at once.
+    whole_blocks: u32,
     /// End of the response, later by the time the card clock stood still.
     from: Instant,
     /// The block in progress.
@@ -112,6 +114,8 @@ impl<C: Card> Core<C> {
             self.violation(format!("BYTCNT {bytes} is not a multiple of BLKSIZ {block_len}"));
         }
         let dma = self.idmac_enabled();
+        let card = phase.filter(|p| p.read == read);
+        let alike = card.is_some_and(|p| u32::from(p.block_len) == block_len);
         self.data = Some(Data {
             read,
             dma,
@@ -120,10 +124,15 @@ impl<C: Card> Core<C> {
             bad_response,
             frozen: false,
             error: false,
-            card: phase.filter(|p| p.read == read),
+            card,
             block_len,
             total,
             blocks: if bytes == 0 { u32::MAX } else { bytes.div_ceil(block_len) },
+            whole_blocks: match bytes {
+                _ if !alike => 0,
+                0 => u32::MAX,
+                _ => bytes / block_len,
+            },
             from: self.t,
             k: 0,
             prev_end: self.t,
@@ -180,12 +189,11 @@ impl<C: Card> Core<C> {
         let n = k.saturating_add(1);
         let len = d.block_len;
         let bl = u16::try_from(len).unwrap_or(u16::MAX);
-        let (clocks, end) = if d.read {
-            (wire.read_block_clocks(len), wire.read_end(d.from, n, bl, ready))
+        let (one, end) = if d.read {
+            (wire.clocks(wire.read_block_clocks(len)), wire.read_end(d.from, n, bl, ready))
         } else {
-            (wire.write_block_clocks(len), wire.write_end(d.from, n, bl, ready))
+            (wire.clocks(wire.write_block_clocks(len)), wire.write_end(d.from, n, bl, ready))
         };
-        let one = wire.clocks(clocks);
         let earliest = if d.dma { d.prev_end } else { d.prev_end + one };
         let end = end.max(earliest);
         let start = if end.is_never() { Instant::NEVER } else { (end - one).max(d.prev_end) };
@@ -305,6 +313,7 @@ impl<C: Card> Core<C> {
 
     fn dma_run(&mut self, d: &mut Data, limit: Instant) -> Run {
         let blocked = self.cfg.strict_fifoth && !self.fifoth_ok();
+        let timeout = self.timeout();
         loop {
             if d.left() == 0 {
                 return Run::Over(d.prev_end, false);
@@ -322,14 +331,14 @@ impl<C: Card> Core<C> {
                     d.from = d.from.max(now - self.wire().clocks(one.saturating_mul(d.k.into())));
                 }
             }
-            let (start, end) = self.plan(d, d.k);
             let (fault, next_fault) = self.faults.of_block(d.k);
+            if !blocked && self.dma_many(d, limit, timeout, next_fault) {
+                continue;
+            }
+            let (start, end) = self.plan(d, d.k);
             if d.read {
                 let silent = d.card.is_none() || !self.connected();
-                if silent
-                    || matches!(fault, Some(Fault::ReadNothing(_)))
-                    || start - d.prev_end > self.timeout()
-                {
+                if silent || matches!(fault, Some(Fault::ReadNothing(_))) || start - d.prev_end > timeout {
                     self.data_fails(d, d.prev_end, int::DRTO);
                     return Run::Wait;
                 }
@@ -353,17 +362,6 @@ impl<C: Card> Core<C> {
             if end > limit {
                 return Run::Wait;
             }
-            let whole = d.len() == d.block_len as usize
-                && self.connected()
-                && d.card.is_some_and(|p| u32::from(p.block_len) == d.block_len);
-            if whole
-                && d.moved == 0
-                && d.loaded.is_none()
-                && fault.is_none()
-                && self.dma_many(d, limit, next_fault)
-            {
-                continue;
-            }
             if self.idmac.state == State::Dead {
                 d.stalled = Some(stands);
                 continue;
@@ -374,42 +372,47 @@ impl<C: Card> Core<C> {
         }
     }
 
-    /// Moves as many whole blocks as the current buffer holds and time allows; false: none.
-    fn dma_many(&mut self, d: &mut Data, limit: Instant, next_fault: Option<u32>) -> bool {
+    /// Moves as many whole blocks as the current buffer holds, time allows and no fault forbids; false: none.
+    fn dma_many(&mut self, d: &mut Data, limit: Instant, timeout: Duration, next_fault: Option<u32>) -> bool {
         let Some((at, room)) = self.idmac_buffer() else { return false };
         let len = d.block_len as usize;
-        let full = u32::try_from(d.total / u64::from(d.block_len)).unwrap_or(u32::MAX);
-        let mut most = (room / len).min(full.saturating_sub(d.k) as usize) as u32;
+        let full = d.whole_blocks.saturating_sub(d.k) as usize;
+        let mut most = (room / len).min(full) as u32;
         if let Some(f) = next_fault {
             most = most.min(f.saturating_sub(d.k));
         }
-        if d.read && self.cfg.posted > 0 {
+        if d.read && self.idmac.posted > 0 {
             most = most.min(d.left().saturating_sub(1));
         }
-        if most == 0 {
-            return false;
-        }
-        let timeout = self.timeout();
+        // When `n` blocks end, if that is in time, and no gap between them can have been too long.
         let fits = |n: u32| {
             let end = self.plan(d, d.k + n - 1).1;
-            end <= limit && (!d.read || end - d.prev_end <= timeout)
+            (end <= limit && (!d.read || end - d.prev_end <= timeout)).then_some(end)
         };
-        let n = if fits(most) {
-            most
-        } else {
-            // The largest that fits; one does.
-            let (mut yes, mut no) = (1, most);
-            while no - yes > 1 {
-                let mid = yes + (no - yes) / 2;
-                if fits(mid) { yes = mid } else { no = mid }
+        if most == 0 || d.moved > 0 || d.loaded.is_some() || !self.connected() {
+            return false;
+        }
+        let (n, end) = match fits(most) {
+            Some(end) => (most, end),
+            None => {
+                let (mut yes, mut no) = ((0, Instant::ZERO), most);
+                while no - yes.0 > 1 {
+                    let mid = yes.0 + (no - yes.0) / 2;
+                    match fits(mid) {
+                        Some(end) => yes = (mid, end),
+                        None => no = mid,
+                    }
+                }
+                yes
             }
-            yes
         };
-        let t = self.plan(d, d.k + n - 1).1;
+        if n == 0 {
+            return false;
+        }
         let Self { memory, card, .. } = self;
         let moved = memory.with(at, |b| {
             let b = b.get_mut(..n as usize * len)?;
-            Some(if d.read { card.send_many(b, t) } else { card.take_many(b, t) })
+            Some(if d.read { card.send_many(b, end) } else { card.take_many(b, end) })
         });
         let Some(moved) = moved.flatten() else {
             self.bus_error();
@@ -419,7 +422,7 @@ impl<C: Card> Core<C> {
         if done == 0 {
             return false;
         }
-        d.prev_end = self.plan(d, d.k + done - 1).1;
+        d.prev_end = if done == n { end } else { self.plan(d, d.k + done - 1).1 };
         d.k += done;
         self.at(d.prev_end);
         self.r.tcbcnt = self.r.tcbcnt.wrapping_add(done * d.block_len);
@@ -446,7 +449,7 @@ impl<C: Card> Core<C> {
                 return None;
             };
             let n = room.min(len - d.moved);
-            let late = d.read && self.cfg.posted > 0 && d.left() == 1;
+            let late = d.read && self.idmac.posted > 0 && d.left() == 1;
             let piece = &mut self.scratch[d.moved..d.moved + n];
             let read = d.read;
             let ok = self.memory.with(at, |b| {

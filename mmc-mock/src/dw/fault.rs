@@ -41,6 +41,12 @@ pub enum Fault {
     SwallowCommandDone,
     /// Of data: data transfer over is not raised.
     SwallowDataOver,
+    /// Of data: the last block of an IDMAC read, its close and RI come so many register accesses late, as
+    /// [`Config::posted`](super::Config::posted).
+    LateData(u32),
+    /// Of data: OWN is written back so many register accesses late, as
+    /// [`Config::late_own`](super::Config::late_own).
+    LateOwner(u32),
     /// Of a command: the card side never takes it; START stays until a controller reset.
     StuckStart,
     /// The next write of CMD with START is lost and raises HLE.
@@ -87,7 +93,7 @@ impl Fault {
             | Self::Busy(_)
             | Self::SwallowCommandDone
             | Self::StuckStart => true,
-            Self::SwallowDataOver => data,
+            Self::SwallowDataOver | Self::LateData(_) | Self::LateOwner(_) => data,
             Self::ReadCrc(_) | Self::ReadNothing(_) | Self::ReadStartBit(_) | Self::ReadEndBit(_) => {
                 data && !write
             }

@@ -1,6 +1,7 @@
 //! The internal DMA controller: descriptors, their owner bit, and its status (`spec/dw-mshc.md` §2).
 
 use super::core::Core;
+use super::fault::Fault;
 use super::reg::{des0, idsts};
 use crate::card::Card;
 use mmc_time::{Duration, Instant};
@@ -24,6 +25,9 @@ pub(super) struct Idmac {
     pub(super) read: bool,
     /// An error of the transfer, for DES0.30.
     pub(super) ces: bool,
+    /// Register accesses by which the last data, or the owner bits, come late in this transfer.
+    pub(super) posted: u32,
+    late_own: u32,
     current: u64,
     control: u32,
     buffers: [(u64, u32); 2],
@@ -85,7 +89,15 @@ impl<C: Card> Core<C> {
 
     /// A data command has begun its data phase: fetch from DBADDR.
     pub(super) fn idmac_start(&mut self, read: bool, ces: bool) {
-        self.idmac = Idmac { read, ces, current: self.r.dbaddr, ..Idmac::default() };
+        let (mut posted, mut late_own) = (self.cfg.posted, self.cfg.late_own);
+        for f in &self.faults.data {
+            match *f {
+                Fault::LateData(n) => posted = n,
+                Fault::LateOwner(n) => late_own = n,
+                _ => {}
+            }
+        }
+        self.idmac = Idmac { read, ces, posted, late_own, current: self.r.dbaddr, ..Idmac::default() };
         if ces {
             self.raise_id(idsts::CES);
         }
@@ -210,16 +222,16 @@ impl<C: Card> Core<C> {
         let (at, control) = (self.idmac.current, self.idmac.control);
         let back = control & !des0::OWN | if self.idmac.ces { des0::CES } else { 0 };
         let notice = if self.idmac.read { idsts::RI } else { idsts::TI };
-        if self.cfg.late_own > 0 && self.cfg.posted == 0 {
+        if self.idmac.late_own > 0 && self.idmac.posted == 0 {
             self.notice(control, notice);
-            self.post(self.cfg.late_own, Action::Close(at, back));
+            self.post(self.idmac.late_own, Action::Close(at, back));
         } else if self.posted.is_empty() {
             self.write_back(at, back);
             self.notice(control, notice);
         } else {
-            self.post(self.cfg.posted, Action::Close(at, back));
+            self.post(self.idmac.posted, Action::Close(at, back));
             if control & des0::DIC == 0 {
-                self.post(self.cfg.posted, Action::Notice(notice));
+                self.post(self.idmac.posted, Action::Notice(notice));
             }
         }
         if control & des0::LD != 0 {
@@ -273,9 +285,10 @@ impl<C: Card> Core<C> {
     /// A reset, or the end of DE or `use_internal_dmac`: what was still on its way is lost, but for the owner
     /// bits a working bus delivers late.
     pub(super) fn idmac_stop(&mut self) {
-        self.idmac = Idmac { current: self.idmac.current, ..Idmac::default() };
+        let was = std::mem::take(&mut self.idmac);
+        self.idmac.current = was.current;
         for p in std::mem::take(&mut self.posted) {
-            if let (Action::Close(at, value), 0) = (p.action, self.cfg.posted) {
+            if let (Action::Close(at, value), 0) = (p.action, was.posted) {
                 self.write_back(at, value);
             }
         }
@@ -297,7 +310,7 @@ impl<C: Card> Core<C> {
 
     /// Puts the last block of a read on its way (D18).
     pub(super) fn post_data(&mut self, at: u64, bytes: Vec<u8>) {
-        self.post(self.cfg.posted, Action::Data(at, bytes));
+        self.post(self.idmac.posted, Action::Data(at, bytes));
     }
 
     /// Lets what is due arrive in memory.
