@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Off ─ PowerUp ─ Ramp ─► Idle ─► Command ─► Closing (data: DMA and descriptors) ─► Idle
-//!                           │         └─────► Busy (R1b) ──────────────────────────► Idle
+//!                           │         └─────► (Settle) Busy (R1b) ─────────────────► Idle
 //!                           ├─► Clock ─► Idle                  any error ─► Failed ─ Recover ─► Idle
 //!                           └─► PowerDown ─► Off                                └► Broken (a reset that sticks)
 //! ```
@@ -20,7 +20,7 @@ use crate::reg::{
     HCON_ADDRESS_64, HCON_AREA_OPTIMIZED, IDSTS, INTMASK, PLDMND, PWREN, RINTSTS, STATUS, Status, TCBCNT,
 };
 use crate::reset::Reset;
-use crate::timeout::{command_limit, data_limit};
+use crate::timeout::{card_clocks, command_limit, data_limit};
 use crate::wait::look_again;
 use core::fmt;
 use core::marker::PhantomData;
@@ -72,6 +72,8 @@ enum State {
     Off,
     Idle,
     Command(Op, Watch),
+    /// Command done has come; an error of the response may still follow until then.
+    Settle(Op, Instant),
     Closing(Op, Instant),
     Busy(Op, Instant),
     /// To this clock; no change at all where it is that already.
@@ -325,7 +327,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         }
         if self.seen.contains(Events::CDONE) {
             if op.cmd.data.is_none() {
-                return self.busy(op, now);
+                let clocks = u32::from(self.platform.late_response_errors);
+                let divider = self.clock.map_or(0, |d| d.value);
+                return self.settle(op, now + card_clocks(clocks, divider, self.platform.ciu_hz), now);
             }
             if self.seen.contains(Events::DTO) {
                 return self.closing(op, now, now);
@@ -340,6 +344,23 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
                 None
             }
             Err((cause, phase)) => Some(Err(self.fail(&op, cause, phase))),
+        }
+    }
+
+    /// The command is done; is its response as good as it looks?
+    fn settle(&mut self, op: Op, until: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        if now < until {
+            self.state = State::Settle(op, until);
+            return None;
+        }
+        self.busy(op, now)
+    }
+
+    fn settled(&mut self, op: Op, until: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        self.collect();
+        match first_error(self.seen, self.seen_dma, &op.cmd) {
+            Some((cause, phase)) => Some(Err(self.fail(&op, cause, phase))),
+            None => self.settle(op, until, now),
         }
     }
 
@@ -590,6 +611,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
     fn advance(&mut self, _: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
         match self.state {
             State::Command(op, watch) => self.command(op, watch, now),
+            State::Settle(op, until) => self.settled(op, until, now),
             State::Closing(op, since) => self.closing(op, since, now),
             State::Busy(op, since) => self.busy(op, since),
             State::Clock(change, to) => self.clocking(change, to, now),
@@ -613,7 +635,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
             State::Closing(_, since) | State::Busy(_, since) | State::PowerDown(since) => look(*since),
             State::Clock(change, _) => (Why::Timer, change.map_or(now, |c| c.look_again(now))),
             State::PowerUp(reset, _) | State::Recover(reset) => (Why::Timer, reset.look_again(now)),
-            State::Ramp(stable) => (Why::Timer, *stable),
+            State::Ramp(until) | State::Settle(_, until) => (Why::Timer, *until),
             State::Off | State::Idle | State::Failed | State::Broken(_) => look(now),
         }
     }

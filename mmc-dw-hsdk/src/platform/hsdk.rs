@@ -33,6 +33,7 @@ pub const HSDK: Platform = Platform {
     max_hz: 50_000_000,
     width: Width::Four,
     ocr: 0x0030_0000,
+    late_response_errors: 0,
     power_inverted: false,
     power_up: Duration::from_millis(1),
     card_detect: CardDetect::Native,

@@ -38,6 +38,9 @@ pub struct Platform {
     pub width: Width,
     /// Supply window as OCR bits 23:15.
     pub ocr: u32,
+    /// Card clocks after command done within which an error of the response may still be reported; 0: they come
+    /// together, as the manuals say. (ESP-IDF's driver reports parts where they do not.) Costs each command so long.
+    pub late_response_errors: u8,
     /// PWREN switches the supply *off* with a one.
     pub power_inverted: bool,
     /// From PWREN to a stable supply.
