@@ -19,6 +19,9 @@ pub enum AnyPolicy {
     /// `mq-deadline`.
     #[cfg(feature = "mq-deadline")]
     MqDeadline(crate::MqDeadline),
+    /// `deadline`.
+    #[cfg(feature = "deadline")]
+    Deadline(crate::Deadline),
     /// `bfq`, for 64 streams.
     #[cfg(feature = "bfq")]
     Bfq(crate::Bfq),
@@ -29,7 +32,7 @@ pub enum AnyPolicy {
 #[non_exhaustive]
 pub enum NoPolicy {
     /// No policy has this name.
-    #[error("no such scheduler; there are none, mq-deadline and bfq")]
+    #[error("no such scheduler; there are none, mq-deadline, deadline and bfq")]
     Unknown,
     /// The policy exists, but this build is without it.
     #[error("this build has no {0}: enable the feature `{0}` of mmc-sched")]
@@ -53,6 +56,10 @@ impl AnyPolicy {
             }
             #[cfg(not(feature = "mq-deadline"))]
             "mq-deadline" | "mq-deadline/7.3" | "mq-deadline/5.10" => Err(NoPolicy::NotBuilt("mq-deadline")),
+            #[cfg(feature = "deadline")]
+            "deadline" => Ok(Self::Deadline(crate::Deadline::new())),
+            #[cfg(not(feature = "deadline"))]
+            "deadline" => Err(NoPolicy::NotBuilt("deadline")),
             #[cfg(feature = "bfq")]
             "bfq" => Ok(Self::Bfq(crate::Bfq::new())),
             #[cfg(not(feature = "bfq"))]
@@ -68,6 +75,8 @@ macro_rules! each {
             Self::None($p) => $call,
             #[cfg(feature = "mq-deadline")]
             Self::MqDeadline($p) => $call,
+            #[cfg(feature = "deadline")]
+            Self::Deadline($p) => $call,
             #[cfg(feature = "bfq")]
             Self::Bfq($p) => $call,
         }
@@ -95,6 +104,9 @@ impl Policy for AnyPolicy {
     }
     fn merge_scope(&self) -> MergeScope {
         each!(self, p => p.merge_scope())
+    }
+    fn merge_tries(&self) -> u8 {
+        each!(self, p => p.merge_tries())
     }
     fn may_merge(&self, pool: &Pool<'_>, into: u16, request: &Request) -> bool {
         each!(self, p => p.may_merge(pool, into, request))

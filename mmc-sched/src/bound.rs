@@ -17,6 +17,12 @@
 //! The conditions: the request is in the scheduler (not waiting for a tag), one class is in use, nothing is inserted at
 //! the head, tunables do not change.
 
+//!
+//! **`deadline`.** In the highest class in use the same batches and decisions are made, with one aged request of a
+//! lower class (or of the same, when that is not real time) after at most each B: N + ⌊N / B⌋ + 1 with the N of above. In a
+//! lower class, counted from the instant X is aged, with q older requests in both lower classes: each aged request
+//! goes after at most B others, the oldest first, so (q + 1)·(B + 1) − 1. No condition on the number of classes.
+
 use mmc_time::Duration;
 
 /// The longest wait of a request.
@@ -61,7 +67,8 @@ pub struct Waiting {
     pub read: bool,
     /// Requests ahead of it in the list of its direction when it becomes due: at most the queue's depth − 1.
     pub ahead: u32,
-    /// More than one class has requests queued or at the device (rules 7.3).
+    /// More than one class has requests queued or at the device (`mq-deadline`, rules 7.3); a higher class is in
+    /// use (`deadline`).
     pub classes: bool,
     /// Requests keep being inserted at the head.
     pub at_head: bool,
@@ -96,17 +103,41 @@ pub fn mq_deadline(tunables: &crate::mq_deadline::Tunables, x: Waiting) -> Bound
     if tunables.fifo_batch > ENDLESS_BATCH {
         return Bound::Unbounded(Why::EndlessBatch);
     }
-    let batch = u64::from(tunables.fifo_batch.max(1));
+    match (x.read, u64::try_from(tunables.writes_starved)) {
+        (true, Ok(0)) => Bound::Unbounded(Why::WritesFirst),
+        (false, Err(_)) => Bound::Unbounded(Why::ReadsFirst),
+        (_, starved) => Bound::Dispatches(batches(tunables.fifo_batch.max(1), starved.ok(), x)),
+    }
+}
+
+/// The N of the two formulas; `starved` is `None` for "reads always first".
+#[cfg(any(feature = "mq-deadline", feature = "deadline"))]
+fn batches(batch: u32, starved: Option<u64>, x: Waiting) -> u64 {
     let p = u64::from(x.ahead);
-    let starved = u64::try_from(tunables.writes_starved);
-    let batches = match (x.read, starved) {
-        (true, Ok(0)) => return Bound::Unbounded(Why::WritesFirst),
-        (false, Err(_)) => return Bound::Unbounded(Why::ReadsFirst),
-        // Reads first: only the batch of writes that may be running.
-        (true, s) => p.saturating_add(2).saturating_add(s.ok().and_then(|s| p.checked_div(s)).unwrap_or(0)),
-        (false, Ok(s)) => p.saturating_add(1).saturating_mul(s.saturating_add(1)),
+    let batches = if x.read {
+        let of_writes = starved.and_then(|s| p.checked_div(s)).unwrap_or(0);
+        p.saturating_add(2).saturating_add(of_writes)
+    } else {
+        p.saturating_add(1).saturating_mul(starved.unwrap_or(u64::MAX).saturating_add(1))
     };
-    Bound::Dispatches(batch.saturating_mul(batches).saturating_sub(1))
+    u64::from(batch).saturating_mul(batches).saturating_sub(1)
+}
+
+/// The bound of `deadline`, in dispatches: after the deadline, or with `classes` after the request is aged, where
+/// `ahead` counts the older requests in the classes below real time.
+#[cfg(feature = "deadline")]
+#[must_use]
+pub fn deadline(tunables: &crate::deadline::Tunables, x: Waiting) -> Bound {
+    if x.at_head {
+        return Bound::Unbounded(Why::AtHead);
+    }
+    let batch = u64::from(tunables.fifo_batch);
+    if x.classes {
+        let turns = u64::from(x.ahead).saturating_add(1);
+        return Bound::Dispatches(turns.saturating_mul(batch.saturating_add(1)).saturating_sub(1));
+    }
+    let n = batches(tunables.fifo_batch, Some(u64::from(tunables.writes_starved)), x);
+    Bound::Dispatches(n.saturating_add(n.checked_div(batch).unwrap_or(n)).saturating_add(1))
 }
 
 /// The bound of `none`: a queued request among `queued` in all starts after at most so many others, unless requests

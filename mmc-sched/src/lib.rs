@@ -22,7 +22,11 @@ mod any;
 #[cfg(feature = "bfq")]
 pub mod bfq;
 pub mod bound;
+#[cfg(feature = "deadline")]
+pub mod deadline;
 mod fifo;
+#[cfg(any(feature = "mq-deadline", feature = "deadline"))]
+mod lane;
 mod merge;
 #[cfg(feature = "mq-deadline")]
 pub mod mq_deadline;
@@ -33,7 +37,7 @@ mod queue;
 mod request;
 mod scheduler;
 mod tree;
-#[cfg(any(feature = "mq-deadline", feature = "bfq"))]
+#[cfg(any(feature = "mq-deadline", feature = "deadline", feature = "bfq"))]
 mod tunable;
 
 pub use any::{AnyPolicy, NoPolicy};
@@ -41,6 +45,8 @@ pub use any::{AnyPolicy, NoPolicy};
 pub use bfq::Bfq;
 pub use fifo::Fifo;
 pub use merge::{Joined, Limits, Merges};
+#[cfg(feature = "deadline")]
+pub use deadline::Deadline;
 #[cfg(feature = "mq-deadline")]
 pub use mq_deadline::MqDeadline;
 pub use none::NoSched;

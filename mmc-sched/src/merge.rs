@@ -136,14 +136,19 @@ impl Merger {
             return None;
         }
         let (mut new, mut absorbed) = (slot, 0u16);
-        while let Some(t) = find_end(pool, pool.at(new).lba) {
-            if t == new || !self.attempt(pool, policy, t, new, new != slot) {
-                break;
+        'chain: loop {
+            let mut candidate = find_end(pool, pool.at(new).lba);
+            for _ in 0..policy.merge_tries() {
+                let Some(t) = candidate else { break 'chain };
+                let older = pool.at(t).older;
+                if t != new && self.attempt(pool, policy, t, new, new != slot) {
+                    absorbed = absorbed.saturating_add(u16::from(new != slot));
+                    new = t;
+                    continue 'chain;
+                }
+                candidate = (older != NIL).then_some(older);
             }
-            if new != slot {
-                absorbed = absorbed.saturating_add(1);
-            }
-            new = t;
+            break;
         }
         (new != slot).then_some((new, absorbed))
     }
@@ -181,7 +186,8 @@ impl Merger {
         if self.limits.merges == Merges::LastOnly {
             return None;
         }
-        if let Some(t) = find_end(pool, r.lba).filter(|&t| compatible(pool, policy, t, r)) {
+        if let Some(t) = ends_at(pool, r.lba, policy.merge_tries()).find(|&t| compatible(pool, policy, t, r))
+        {
             return Some((t, Joined::Back));
         }
         let f = policy.front_of(pool, r)?;
@@ -355,6 +361,12 @@ fn find_end(pool: &Pool<'_>, end: u64) -> Option<u16> {
         at = s.chain_next;
     }
     None
+}
+
+/// The runs with this end, the newest first, at most `tries`.
+fn ends_at(pool: &Pool<'_>, end: u64, tries: u8) -> impl Iterator<Item = u16> {
+    let older = |&t: &u16| Some(pool.at(t).older).filter(|&o| o != NIL);
+    core::iter::successors(find_end(pool, end), older).take(usize::from(tries))
 }
 
 /// Appends the run of `b` to the run of `a`.

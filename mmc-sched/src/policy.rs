@@ -92,6 +92,11 @@ pub trait Policy: Send {
     fn merge_scope(&self) -> MergeScope {
         MergeScope::Index
     }
+    /// How many runs with the same end are tried, the newest first, when one is sought that a request can be
+    /// appended to. Linux tries the newest only, which may be of another kind and hide the one that fits.
+    fn merge_tries(&self) -> u8 {
+        1
+    }
     /// Whether the policy lets `request` join the queued run `into`, which fits by range, operation, priority
     /// and limits.
     fn may_merge(&self, pool: &Pool<'_>, into: u16, request: &Request) -> bool {
@@ -171,6 +176,9 @@ impl<P: Policy + ?Sized> Policy for &mut P {
     }
     fn merge_scope(&self) -> MergeScope {
         (**self).merge_scope()
+    }
+    fn merge_tries(&self) -> u8 {
+        (**self).merge_tries()
     }
     fn may_merge(&self, pool: &Pool<'_>, into: u16, request: &Request) -> bool {
         (**self).may_merge(pool, into, request)

@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<(bool, u64), TuneError> {
 }
 
 /// Read as an `int`: [`TuneError::Range`] outside of 32 bits.
-#[cfg(feature = "mq-deadline")]
+#[cfg(any(feature = "mq-deadline", feature = "deadline"))]
 pub(crate) fn int(text: &str) -> Result<i32, TuneError> {
     let (negative, magnitude) = parse(text)?;
     let v = i64::try_from(magnitude).map_err(|_| TuneError::Range)?;

@@ -1,5 +1,6 @@
 //! G3: each accepted request goes out in exactly one run and completes exactly once, whatever is done in whatever
 //! order, under every policy and across a change of policy.
+#![cfg(all(feature = "mq-deadline", feature = "deadline", feature = "bfq"))]
 
 mod support;
 
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SLOTS: usize = 24;
-const POLICIES: [&str; 4] = ["none", "mq-deadline", "mq-deadline/5.10", "bfq"];
+const POLICIES: [&str; 5] = ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq"];
 
 fn policy(name: &str) -> AnyPolicy {
     AnyPolicy::by_name(name).expect("built in")

@@ -1,4 +1,5 @@
 //! What Linux 7.3.4's own mq-deadline answered to 39 scenarios, reply by reply, state included.
+#![cfg(feature = "mq-deadline")]
 
 mod support;
 

@@ -2,6 +2,7 @@
 //!
 //! `tests/data/kernel_order/*.txt` hold every recorded insertion, merge and issue of two runs on an emulated SD
 //! card (`reduce.py` there made them from the ftrace); one dispatch is made for each recorded issue.
+#![cfg(feature = "mq-deadline")]
 
 use mmc_sched::mq_deadline::Rules;
 use mmc_sched::{

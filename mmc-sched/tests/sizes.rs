@@ -1,4 +1,5 @@
 //! What a request and a policy cost in memory, so that a change is seen.
+#![cfg(all(feature = "mq-deadline", feature = "deadline", feature = "bfq"))]
 
 use mmc_sched::{AnyPolicy, MqDeadline, NoSched, Policy, Queue, Request, RequestId, Run, Scheduler, Slot};
 

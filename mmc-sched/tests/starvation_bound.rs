@@ -1,5 +1,6 @@
 //! G4 for `mq-deadline`: the bounds of `bound.rs` hold on a device with random service times, against random and
 //! against adversarial arrivals; where `bound.rs` says there is none, a request really waits for ever.
+#![cfg(feature = "mq-deadline")]
 
 mod support;
 

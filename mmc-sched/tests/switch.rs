@@ -1,4 +1,5 @@
 //! The policy changes while requests are queued and at the device, as `echo none > scheduler` does.
+#![cfg(feature = "mq-deadline")]
 
 use mmc_sched::{
     AnyPolicy, Dispatch, MqDeadline, Op, Outcome, Policy, Queue, Request, RequestId, Run, Scheduler, Slot,

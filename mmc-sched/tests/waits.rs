@@ -1,4 +1,5 @@
 //! "Nothing now" says what ends it, and not too late.
+#![cfg(feature = "mq-deadline")]
 
 mod support;
 

@@ -25,9 +25,10 @@ mod rules_7_3;
 mod tunables;
 
 use crate::fifo::Fifo;
+use crate::lane::{ByDir, ByLevel, Dir, Level};
 use crate::policy::{Done, Pick, Policy};
 use crate::pool::Pool;
-use crate::request::{Class, Kind, Request};
+use crate::request::{Kind, Request};
 use crate::scheduler::{TunableInfo, TuneError};
 use crate::tree::Tree;
 use core::fmt;
@@ -42,54 +43,6 @@ pub enum Rules {
     V7_3,
     /// Linux 4.16 to 5.13: one class, a sweep position fixed at the last dispatch.
     V5_10,
-}
-
-/// A direction, as an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dir {
-    Read,
-    Write,
-}
-
-impl Dir {
-    const BOTH: [Self; 2] = [Self::Read, Self::Write];
-    fn of(r: &Request) -> Self {
-        if r.op.is_read() { Self::Read } else { Self::Write }
-    }
-}
-
-/// One value for each direction.
-#[derive(Clone, Copy, Debug, Default)]
-struct ByDir<T> {
-    read: T,
-    write: T,
-}
-
-impl<T> ByDir<T> {
-    fn get(&self, d: Dir) -> &T {
-        match d {
-            Dir::Read => &self.read,
-            Dir::Write => &self.write,
-        }
-    }
-    fn get_mut(&mut self, d: Dir) -> &mut T {
-        match d {
-            Dir::Read => &mut self.read,
-            Dir::Write => &mut self.write,
-        }
-    }
-}
-
-/// A class that is served by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    RealTime,
-    BestEffort,
-    Idle,
-}
-
-impl Level {
-    const ALL: [Self; 3] = [Self::RealTime, Self::BestEffort, Self::Idle];
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,9 +62,7 @@ struct PerClass {
 pub struct MqDeadline {
     rules: Rules,
     tunables: Tunables,
-    real_time: PerClass,
-    best_effort: PerClass,
-    idle: PerClass,
+    classes: ByLevel<PerClass>,
     /// What was inserted at the head.
     head: Fifo,
     /// The sweep of the rules 5.10: the run fixed as next at the last dispatch.
@@ -171,9 +122,7 @@ impl MqDeadline {
         Self {
             rules,
             tunables: Tunables::new(),
-            real_time: NEW,
-            best_effort: NEW,
-            idle: NEW,
+            classes: ByLevel { real_time: NEW, best_effort: NEW, idle: NEW },
             head: Fifo::new(),
             next_run: ByDir { read: None, write: None },
             last_dir: Dir::Write,
@@ -210,25 +159,13 @@ impl MqDeadline {
     }
 
     fn class(&self, level: Level) -> &PerClass {
-        match level {
-            Level::RealTime => &self.real_time,
-            Level::BestEffort => &self.best_effort,
-            Level::Idle => &self.idle,
-        }
+        self.classes.get(level)
     }
     fn class_mut(&mut self, level: Level) -> &mut PerClass {
-        match level {
-            Level::RealTime => &mut self.real_time,
-            Level::BestEffort => &mut self.best_effort,
-            Level::Idle => &mut self.idle,
-        }
+        self.classes.get_mut(level)
     }
     fn level(&self, r: &Request) -> Level {
-        match (self.rules, r.priority.class) {
-            (Rules::V7_3, Class::RealTime) => Level::RealTime,
-            (Rules::V7_3, Class::Idle) => Level::Idle,
-            _ => Level::BestEffort,
-        }
+        if self.rules == Rules::V7_3 { Level::of(r) } else { Level::BestEffort }
     }
     /// Takes a run out of the sweep and the list of its class.
     fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {

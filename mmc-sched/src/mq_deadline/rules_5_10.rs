@@ -1,6 +1,7 @@
 //! The decision of Linux 5.10 (and back to 4.16).
 
-use super::{Dir, MqDeadline};
+use super::MqDeadline;
+use crate::lane::{ByDir, Dir, Level};
 use crate::policy::Pick;
 use crate::pool::Pool;
 use crate::tree::Tree;
@@ -13,7 +14,7 @@ impl MqDeadline {
         let slot = match fixed {
             Some(slot) if self.batching < self.tunables.fifo_batch => slot,
             _ => {
-                let fifo = &self.best_effort.fifo;
+                let fifo = &self.class(Level::BestEffort).fifo;
                 let (reads, writes) = (fifo.read.front(), fifo.write.front());
                 let (dir, oldest) = match (reads, writes) {
                     (None, None) => return Pick::Empty,
@@ -36,7 +37,7 @@ impl MqDeadline {
         let behind = Tree::next(pool, slot);
         self.batching = self.batching.wrapping_add(1);
         self.unlink(pool, slot);
-        self.next_run = super::ByDir::default();
+        self.next_run = ByDir::default();
         *self.next_run.get_mut(d) = behind;
         self.start(pool, slot);
         Pick::Run(slot)

@@ -1,6 +1,7 @@
 //! The decision of Linux 7.3.
 
-use super::{Dir, Level, MqDeadline};
+use super::MqDeadline;
+use crate::lane::{Dir, Level};
 use crate::policy::Pick;
 use crate::pool::Pool;
 use mmc_time::{Duration, Instant};
@@ -104,7 +105,7 @@ impl MqDeadline {
         let mut waiting = false;
         let mut at = i64::MAX;
         for level in Level::ALL {
-            for d in Dir::BOTH {
+            for d in [Dir::Read, Dir::Write] {
                 let Some(oldest) = self.class(level).fifo.get(d).front() else { continue };
                 waiting = true;
                 let mut consider = |t: i64, counts: bool| {

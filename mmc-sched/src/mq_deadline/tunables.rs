@@ -1,6 +1,7 @@
 //! The tunables of `mq-deadline`: names, units, ranges, and how text is read.
 
-use super::{Dir, Rules};
+use super::Rules;
+use crate::lane::Dir;
 use crate::scheduler::{TunableInfo, TuneError};
 use crate::tunable;
 use mmc_time::Duration;
