@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`command`], [`response`], [`status`] | commands with their shape; R1 … R7; the card status bit by bit |
 //! | [`frame`], [`spi`], [`crc`] | 48- and 136-bit frames ⇄ bytes; tokens of SPI mode; CRC7, CRC16, CRC16 per data line |
-//! | [`register`], [`quirk`] | CID, CSD, SCR, SD status, OCR, switch status, EXT_CSD; cards to be careful with |
+//! | [`register`], [`quirk`] | CID, CSD, SCR, SD status, OCR, switch status, EXT_CSD, SD extensions, SDIO's CCCR, FBR and CIS; cards to be careful with |
 //! | [`rpmb`] | frames of the replay protected memory block |
 //! | [`bus`], [`host`] | width, clock, timing, supply; the boundary to controllers |
 //! | [`machine`] | conversations: identify a card, read and write; and the conductor that runs one over a host |

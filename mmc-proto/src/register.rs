@@ -73,9 +73,11 @@ macro_rules! register {
 mod cid;
 mod csd;
 pub mod ext_csd;
+pub mod extension;
 mod mmc;
 mod ocr;
 mod scr;
+pub mod sdio;
 mod ssr;
 mod switch;
 
