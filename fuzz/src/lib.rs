@@ -15,10 +15,14 @@ pub use machines::machines;
 use mmc_proto::command::Dialect;
 use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
 use mmc_proto::host::Reply;
+use mmc_proto::register::extension::{GeneralInfo, PerformanceSet, PowerSet};
+use mmc_proto::register::sdio::{Cccr, Fbr, Tuples};
 use mmc_proto::register::{
     Cid, CrcPolicy, CrcState, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, ext_csd, mmc_year,
 };
 use mmc_proto::response::{R1, R2, R3, R6, R7};
+use mmc_proto::rpmb;
+use mmc_proto::spi::{self, DataResponse, ReadToken};
 use std::hint::black_box;
 
 /// A target: takes any bytes, panics only if a promise is broken.
@@ -29,6 +33,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("command_frame", command_frame),
     ("response", response),
     ("registers", registers),
+    ("cis", cis),
+    ("extension", extension),
+    ("rpmb", rpmb),
+    ("spi", spi),
     ("machines", machines),
 ];
 
@@ -161,4 +169,111 @@ pub fn registers(data: &[u8]) {
         assert!(!r.to_string().is_empty());
     }
     black_box(sum);
+}
+
+/// SDIO's registers and the tuples of a CIS: every byte is looked at once at most, and an error is the last.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn cis(data: &[u8]) {
+    let (mut bytes, mut failed) = (0, false);
+    for tuple in Tuples::new(data) {
+        assert!(!failed, "something follows an error");
+        match tuple {
+            Ok(tuple) => {
+                bytes += 2 + tuple.body.len();
+                black_box((tuple.manfid(), tuple.funcid(), tuple.max_block_size()));
+                assert!(tuple.texts().all(|text| !text.is_empty()));
+            }
+            Err(error) => {
+                failed = true;
+                assert!(error.len > error.left || error.left == 0, "{error}");
+            }
+        }
+    }
+    assert!(bytes <= data.len());
+    if let Some(Ok(cccr)) = data.get(..Cccr::LEN).map(Cccr::parse) {
+        assert_eq!(cccr.emit(), data[..Cccr::LEN]);
+        black_box((cccr.info(), cccr.check().is_ok()));
+    }
+    if let Some(Ok(fbr)) = data.get(..Fbr::LEN).map(Fbr::parse) {
+        black_box((fbr.interface(), fbr.cis(), fbr.block_size()));
+    }
+}
+
+/// The general information page and the register sets: a bounded walk whatever the chain says.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn extension(data: &[u8]) {
+    black_box((PowerSet::parse(data), PerformanceSet::parse(data)));
+    let mut page = [0; 512];
+    let n = data.len().min(512);
+    page[..n].copy_from_slice(&data[..n]);
+    let info = GeneralInfo::parse(&page).expect("512 bytes");
+    let mut found = 0;
+    for extension in info.extensions() {
+        found += 1;
+        assert_eq!(extension.name.len(), 16);
+        if let Some(address) = extension.address {
+            assert!(address.offset() < 512 && address.function() < 16);
+            black_box(address.read_arg());
+        }
+    }
+    assert!(found <= usize::from(info.count()) && found <= 449, "{found}");
+}
+
+/// RPMB frames: what is parsed is emitted, and no answer is taken whose MAC is not right.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn rpmb(data: &[u8]) {
+    let mut frames = Vec::new();
+    for chunk in data.chunks(rpmb::LEN) {
+        match rpmb::Frame::parse(chunk) {
+            Ok(frame) => {
+                assert_eq!(frame.emit(), chunk);
+                black_box((
+                    frame.outcome().is_ok(),
+                    frame.counter_expired(),
+                    rpmb::Request::from_code(frame.kind()),
+                ));
+                frames.push(frame);
+            }
+            Err(error) => assert_eq!(error, rpmb::FrameError::Length(chunk.len())),
+        }
+    }
+    // A MAC that cannot be in the last frame, whatever it holds.
+    let other = |frames: &[rpmb::Frame]| {
+        let mut mac = [1; 32];
+        for (wrong, byte) in mac.iter_mut().zip(frames.last().map_or(&[][..], rpmb::Frame::mac)) {
+            *wrong = !byte;
+        }
+        mac
+    };
+    for request in [rpmb::Request::ReadCounter, rpmb::Request::ReadData, rpmb::Request::ReadResult] {
+        assert!(rpmb::verify(&frames, request, None, |_| other(&frames)).is_err());
+    }
+}
+
+/// SPI tokens: each byte is one thing in each place.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn spi(data: &[u8]) {
+    for &byte in data {
+        if let Some(r1) = spi::R1::from_byte(byte) {
+            assert!(r1.bits() == byte && byte < 0x80);
+            assert!(!r1.ends_here() || r1.is_error());
+        }
+        match ReadToken::from_byte(byte) {
+            ReadToken::Error(error) => assert_eq!(error.bits(), byte),
+            ReadToken::Unknown(same) => assert_eq!(same, byte),
+            ReadToken::Wait => assert_eq!(byte, spi::IDLE),
+            ReadToken::Start => assert_eq!(byte, spi::START_BLOCK),
+        }
+        assert!(DataResponse::from_byte(byte).is_none() || byte & 0x11 == 1);
+        black_box((spi::tail(byte, byte & 1 == 1), spi::is_ready(byte), spi::R2::from_bits_retain(byte)));
+    }
+    black_box(spi::block_crc(data));
 }

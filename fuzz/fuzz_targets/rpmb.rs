@@ -1,0 +1,4 @@
+//! `cargo fuzz run rpmb --features libfuzzer`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mmc_fuzz::rpmb(data));

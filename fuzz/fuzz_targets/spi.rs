@@ -1,0 +1,4 @@
+//! `cargo fuzz run spi --features libfuzzer`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mmc_fuzz::spi(data));
