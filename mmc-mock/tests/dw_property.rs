@@ -12,8 +12,10 @@ use proptest::prelude::*;
 enum Op {
     Read(u32),
     Write(u32, u32),
-    /// A sensible data command: list, sizes, CMD.
-    Transfer(u32, u32, u32),
+    /// A sensible data command: list over the buffer (none: PIO), blocks, block length, CMD.
+    Transfer(Vec<(u32, u32)>, u32, u32, u32),
+    /// What a driver does when things went wrong.
+    Recover,
     Words(u32, [u32; 4]),
     Advance(u64),
     Next,
@@ -88,13 +90,33 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
+fn transfer() -> impl Strategy<Value = Op> {
+    let part = (
+        prop::sample::select(vec![0_u32, 2, 2, 8]),
+        prop_oneof![Just(512_u32), Just(1024), (0_u32..128).prop_map(|n| n * 8)],
+    );
+    let len = prop_oneof![8 => Just(512_u32), 1 => 0_u32..64, 1 => Just(1024)];
+    let cmd = prop::sample::select(vec![
+        0xa000_2351_u32,
+        0xa000_2352,
+        0xa000_3352,
+        0xa000_0352,
+        0xa000_2758,
+        0xa000_2759,
+        0xa000_3759,
+        0xa000_2373,
+    ]);
+    (prop::collection::vec(part, 0..4), 0_u32..6, len, cmd).prop_map(|(p, n, l, c)| Op::Transfer(p, n, l, c))
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let des0 = prop_oneof![any::<u32>(), (0_u32..64).prop_map(|f| 0x8000_0000 | f)];
     let size = prop_oneof![any::<u32>(), 0_u32..2048];
     prop_oneof![
         2 => offset().prop_map(Op::Read),
         6 => (offset(), value()).prop_map(|(o, v)| Op::Write(o, v)),
-        2 => (0_u32..16, prop_oneof![0_u32..4, Just(512)], value()).prop_map(|(a, b, c)| Op::Transfer(a, b, c)),
+        4 => transfer(),
+        2 => Just(Op::Recover),
         2 => (0_u32..16, (des0, size, value(), value())).prop_map(|(i, (a, b, c, d))| Op::Words(i, [a, b, c, d])),
         2 => prop_oneof![0_u64..100_000, 0_u64..10_000_000_000, any::<u64>()].prop_map(Op::Advance),
         2 => Just(Op::Next),
@@ -140,6 +162,55 @@ fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(64)
 }
 
+/// Carries one operation out; whether it was a move of the clock is the caller's business.
+fn apply(b: &Bench, list: u64, buf: u64, op: &Op) {
+    match *op {
+        Op::Read(o) => {
+            b.r(o);
+        }
+        Op::Write(o, v) => b.w(o, v),
+        Op::Transfer(ref parts, blocks, len, cmd) => {
+            let mut at = buf as u32;
+            for (i, (flags, size)) in parts.iter().enumerate() {
+                let here = list + i as u64 * 16;
+                let last = if i + 1 == parts.len() { 4 } else { 0 };
+                b.words(here, &[0x8000_0010 | flags | last, *size, at, here as u32 + 16]);
+                at += size;
+            }
+            b.w(0x00, if parts.is_empty() { 0x10 } else { 0x0200_0030 });
+            b.w(0x80, 0x82);
+            b.w(0x88, list as u32);
+            b.w(if parts.len() % 2 == 0 { 0x90 } else { 0x84 }, 0x337);
+            b.sizes(len, len.wrapping_mul(blocks));
+            b.w(0x28, blocks);
+            b.w(0x2c, cmd);
+        }
+        Op::Recover => {
+            b.w(0x00, 0x17);
+            b.w(0x44, 0xffff_ffff);
+            b.w(0x10, 1);
+            b.w(0x2c, 0x8020_0000);
+            b.w(0x2c, 0xa000_414c);
+            b.clock.advance(Duration::from_micros(50));
+        }
+        Op::Words(i, mut w) => {
+            if w[2] % 3 == 0 {
+                w[2] = buf as u32 + w[2] % 64 * 4;
+            }
+            b.words(list + u64::from(i) * 16, &w);
+        }
+        Op::Advance(ns) => b.clock.advance(Duration::from_nanos(ns)),
+        Op::Next => {
+            let at = b.dw.next_event();
+            assert!(at > b.clock.now() || b.clock.now().is_never(), "an event in the past");
+            if at < Instant::from_secs(3600) {
+                b.clock.advance_to(at);
+            }
+        }
+        Op::Inject(n, f) => b.dw.inject_after(n, f),
+    }
+}
+
 /// A canary before, between and behind what the device may touch.
 const CANARY: [u8; 64] = [0xc5; 64];
 
@@ -154,37 +225,62 @@ proptest! {
         if ready && config.verid & 0xffff >= 0x240a && !config.power_active_low && config.fifo_depth >= 16 {
             b.ready();
         }
-        for op in ops {
-            match op {
-                Op::Read(o) => { b.r(o); }
-                Op::Write(o, v) => b.w(o, v),
-                Op::Transfer(blocks, len, cmd) => {
-                    b.w(0x00, 0x0200_0030);
-                    b.w(0x80, 0x82);
-                    b.w(0x88, list as u32);
-                    b.sizes(len, len.wrapping_mul(blocks));
-                    b.w(0x28, blocks);
-                    b.w(0x2c, cmd);
-                }
-                Op::Words(i, mut w) => {
-                    if w[2] % 3 == 0 {
-                        w[2] = buf as u32 + w[2] % 64 * 4;
-                    }
-                    b.words(list + u64::from(i) * 16, &w);
-                }
-                Op::Advance(ns) => b.clock.advance(Duration::from_nanos(ns)),
-                Op::Next => {
-                    let at = b.dw.next_event();
-                    prop_assert!(at > b.clock.now() || b.clock.now().is_never(), "an event in the past");
-                    if at < Instant::from_secs(3600) {
-                        b.clock.advance_to(at);
-                    }
-                }
-                Op::Inject(n, f) => b.dw.inject_after(n, f),
-            }
+        for op in &ops {
+            apply(&b, list, buf, op);
             let _ = b.dw.irq();
         }
         prop_assert_eq!(b.memory.regions(), 2);
+    }
+
+    /// State is a function of the clock: looking in between changes nothing.
+    #[test]
+    fn looking_often_or_seldom_is_the_same(
+        config in config(),
+        ops in prop::collection::vec(op(), 1..60),
+        cuts in prop::collection::vec(0_u64..1_000_000, 1..6),
+    ) {
+        let config = Config {
+            posted: 0, late_own: 0, access_ns: 0, verid: 0x5342_290a, power_active_low: false, fifo_depth: 16, ..config
+        };
+        let (seldom, often) = (Bench::new(config.clone()), Bench::new(config));
+        let mut at = [0; 2];
+        for b in [&seldom, &often] {
+            at = [b.memory.alloc(1024), b.memory.alloc(4096)];
+            b.ready();
+            b.w(0x24, 0xffff);
+            b.w(0x14, 0x0002_00ff);
+        }
+        for op in ops {
+            if matches!(op, Op::Inject(_, Fault::Defer { .. } | Fault::LateData(_) | Fault::LateOwner(_))) {
+                continue;
+            }
+            if let Op::Advance(ns) = op {
+                let to = often.clock.now() + Duration::from_nanos(ns);
+                for cut in &cuts {
+                    let next = often.dw.next_event().min(often.clock.now() + Duration::from_nanos(*cut));
+                    often.clock.advance_to(next.min(to));
+                    often.dw.advance();
+                }
+                often.clock.advance_to(to);
+                seldom.clock.advance_to(to);
+            } else {
+                apply(&seldom, at[0], at[1], &op);
+                if !matches!(op, Op::Next) {
+                    apply(&often, at[0], at[1], &op);
+                }
+            }
+            often.clock.advance_to(seldom.clock.now());
+            for o in (0..0x114).step_by(4) {
+                prop_assert_eq!(seldom.r(o), often.r(o), "register {:#x} after {:?}", o, op);
+            }
+        }
+        prop_assert!(seldom.bytes(at[0], 1024) == often.bytes(at[0], 1024));
+        prop_assert!(seldom.bytes(at[1], 4096) == often.bytes(at[1], 4096));
+        prop_assert_eq!(seldom.dw.violations(), often.dw.violations());
+        let bytes = |b: &Bench| b.dw.counters().dma_bytes;
+        prop_assert_eq!(bytes(&seldom), bytes(&often));
+        prop_assert!(seldom.dw.card(|c| c.log == often.dw.card(|c| c.log.clone())));
+        if std::env::var_os("SHOW").is_some() { println!("{:?}", seldom.dw.counters()); }
     }
 
     #[test]
