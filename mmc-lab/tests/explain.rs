@@ -248,7 +248,7 @@ fn the_json_has_the_promised_keys_in_order() {
 #[test]
 fn the_verdict_comes_first_and_says_what_to_try() {
     let options = args(&data("bv510-mq"), &[]);
-    let text = text(&explain(&options).unwrap(), &options);
+    let text = text(&explain(&options).unwrap(), &options.file);
     let (verdict, rest) = text.split_once("\n\n").unwrap();
     let verdict = verdict.replace('\n', " ");
     for part in [
@@ -326,6 +326,10 @@ fn wrong_usage_is_named_before_the_file_is_touched() {
     for (options, says) in [
         (["--hung", "10"], "--hung: `10` is not a time: write a number and one of ns, us, ms, s"),
         (["--hung", "10parsec"], "`10parsec`"),
+        (["--hung", "-1s"], "`-1s`"),
+        (["--top", "-1"], "--top: `-1` is no count: write a whole number from 0 to 4294967295"),
+        (["--top", "ten"], "`ten`"),
+        (["--busy", "4294967296"], "--busy: `4294967296`"),
         (["--dev", "mmcblk0"], "--dev: `mmcblk0` is no device: write major,minor as in 179,0"),
         (["--dev", "179"], "`179`"),
         (["--dev", "179,-1"], "`179,-1`"),
@@ -356,7 +360,7 @@ fn a_cut_trace_is_read_as_far_as_it_goes() {
     let victim = found.report.victims.iter().find(|v| v.sector == 3_932_552).unwrap();
     assert_eq!((victim.issued, victim.completed, victim.service), (None, None, 0));
     assert!(victim.wait > 5_000_000_000 && victim.ahead.requests > 50);
-    assert!(text(&found, &options).contains(", not done"));
+    assert!(text(&found, &options.file).contains(", not done"));
 
     let packed = std::fs::read(data("bv510-mq")).unwrap();
     let cut = Temporary::new("cut.gz", &packed[..packed.len() / 2]);

@@ -42,14 +42,14 @@ pub struct Args {
     pub file: PathBuf,
     /// Report every wait of at least TIME, and tasks that slept so long without a break, as 10s or 500ms
     /// [default: 10s, and the 10 longest waits in any case]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub hung: Option<String>,
     /// Report the N longest waits, however short
-    #[arg(long, value_name = "N")]
-    pub top: Option<usize>,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub top: Option<String>,
     /// Latencies by class: only of bios queued while at least N requests were outstanding
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub busy: u32,
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    pub busy: String,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -85,6 +85,8 @@ impl Failure {
 pub struct Explanation {
     /// Device it is about, major and minor.
     pub dev: (u32, u32),
+    /// What was looked for.
+    pub options: Options,
     /// Block events of that device.
     pub events: u64,
     /// What happened.
@@ -96,14 +98,15 @@ pub struct Explanation {
 /// Runs the command: the report to the standard output, or one line to the standard error.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
-    let text =
-        match explain(args).and_then(|found| if args.json { json(&found) } else { Ok(text(&found, args)) }) {
-            Ok(text) => text,
-            Err(failure) => {
-                eprintln!("mmc-lab explain: {failure}");
-                return failure.status().into();
-            }
-        };
+    let text = match explain(args)
+        .and_then(|found| if args.json { json(&found) } else { Ok(text(&found, &args.file)) })
+    {
+        Ok(text) => text,
+        Err(failure) => {
+            eprintln!("mmc-lab explain: {failure}");
+            return failure.status().into();
+        }
+    };
     // Nobody may be reading any more (`| head`): that is no failure of ours.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     ExitCode::SUCCESS
@@ -132,13 +135,21 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
 fn options(args: &Args) -> Result<Options, Failure> {
     let usage = |error| Failure::Usage(format!("--hung: {error}"));
     let given = args.hung.as_deref().map(parse_time).transpose().map_err(usage)?;
+    let top = args.top.as_deref().map(|text| count("--top", text)).transpose()?;
     let default = Options::default();
-    let (top, threshold) = match (args.top, given) {
-        (Some(top), _) => (top, None),
+    let (top, threshold) = match (top, given) {
+        (Some(top), _) => (top as usize, None),
         (None, Some(limit)) => (0, Some(limit)),
         (None, None) => (default.top, default.threshold),
     };
-    Ok(Options { busy: args.busy, top, threshold, hung: given.unwrap_or(default.hung) })
+    Ok(Options { busy: count("--busy", &args.busy)?, top, threshold, hung: given.unwrap_or(default.hung) })
+}
+
+fn count(option: &str, text: &str) -> Result<u32, Failure> {
+    let usage = |_| {
+        Failure::Usage(format!("{option}: `{text}` is no count: write a whole number from 0 to {}", u32::MAX))
+    };
+    text.trim().parse().map_err(usage)
 }
 
 fn device(text: &str) -> Result<(u32, u32), Failure> {
@@ -277,7 +288,7 @@ impl Reading {
         if report.unmatched > 0 {
             notes.push(format!("{} completions belong to requests from before the trace.", report.unmatched));
         }
-        Ok(Explanation { dev, events, report, notes })
+        Ok(Explanation { dev, options: self.options, events, report, notes })
     }
 }
 
@@ -306,25 +317,25 @@ fn json(found: &Explanation) -> Result<String, Failure> {
 
 /// The report for people.
 #[must_use]
-pub fn text(found: &Explanation, args: &Args) -> String {
-    let Explanation { dev: (major, minor), events, report, notes } = found;
-    let hung = options(args).map_or(Options::default().hung, |options| options.hung);
+pub fn text(found: &Explanation, file: &Path) -> String {
+    let Explanation { dev: (major, minor), options, events, report, notes } = found;
     let took = report.last.saturating_sub(report.first);
     let mut out = String::new();
-    paragraph(&mut out, &verdict(report, hung, Some(found.dev)));
+    paragraph(&mut out, &verdict(report, options.hung, Some(found.dev)));
     let _ = writeln!(
         out,
         "\n{}: {events} block events of device {major},{minor} in {}: {} requests of {} tasks,\n{} read, {} written.",
-        args.file.display(),
+        file.display(),
         format_time(took),
         report.requests,
         report.tasks,
         format_size(report.read_bytes),
         format_size(report.written_bytes),
     );
-    victims(&mut out, &report.victims, args.top);
+    let top = options.threshold.is_none().then_some(options.top);
+    victims(&mut out, &report.victims, top);
     if !report.hung.is_empty() {
-        let _ = writeln!(out, "\nTasks that slept {} or more without a break", format_time(hung));
+        let _ = writeln!(out, "\nTasks that slept {} or more without a break", format_time(options.hung));
         for one in &report.hung {
             let _ = writeln!(
                 out,
@@ -337,7 +348,7 @@ pub fn text(found: &Explanation, args: &Args) -> String {
             );
         }
     }
-    classes(&mut out, report, args.busy);
+    classes(&mut out, report, options.busy);
     let _ = writeln!(out, "\nQueue depth over time (greatest {})", report.queue_depth_max);
     let _ = writeln!(out, "  {}", report.depth.sparkline(COLUMNS - 4));
     let _ = writeln!(out, "  {} to {} s", stamp(report.first), stamp(report.last));
