@@ -10,8 +10,9 @@
 //! | [`frame`], [`spi`], [`crc`] | 48- and 136-bit frames ⇄ bytes; tokens of SPI mode; CRC7, CRC16, CRC16 per data line |
 //! | [`register`], [`quirk`] | CID, CSD, SCR, SD status, OCR, switch status, EXT_CSD, SD extensions, SDIO's CCCR, FBR and CIS; cards to be careful with |
 //! | [`rpmb`] | frames of the replay protected memory block |
+//! | [`timing`] | time limits that follow from registers |
 //! | [`bus`], [`host`] | width, clock, timing, supply; the boundary to controllers |
-//! | [`machine`] | conversations: identify a card, read and write; and the conductor that runs one over a host |
+//! | [`machine`] | conversations: identify a card, read, write, erase; and the conductor that runs one over a host |
 //!
 //! A conversation never waits by itself: it is told the time and says what it wants next. The same value runs over a
 //! controller, over somebody else's bus, or over a table in a test.
@@ -69,3 +70,4 @@ pub mod response;
 pub mod rpmb;
 pub mod spi;
 pub mod status;
+pub mod timing;

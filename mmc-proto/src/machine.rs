@@ -3,10 +3,12 @@
 //! a table in a test.
 
 mod conductor;
+mod erase;
 mod identify;
 mod transfer;
 
 pub use conductor::{Conductor, Turn};
+pub use erase::{Erase, EraseError, ErasePhase};
 pub use identify::{
     Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, SD_READ_LIMIT, SD_WRITE_LIMIT,
 };
