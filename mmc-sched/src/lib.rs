@@ -4,7 +4,17 @@
 //! of sectors with a stream and a priority, and time is an argument.
 //!
 //! A block layer calls [`Scheduler`]. An algorithm is a [`Policy`]; [`Queue`] joins a policy with storage for
-//! requests. [`AnyPolicy`] is chosen by name at run time.
+//! requests: an array, a lent slice, with `std` a box or a vector; 128 bytes a request. [`AnyPolicy`] is chosen by name at run
+//! time, and [`Queue::replace`] changes the policy with requests queued.
+//!
+//! | policy | what | longest wait |
+//! |---|---|---|
+//! | `none` ([`NoSched`]) | first come, first served | [`bound::none`] |
+//! | `mq-deadline` ([`mq_deadline`]) | Linux', decision by decision: rules 7.3 and 5.10 | [`bound::mq_deadline`] |
+//! | `deadline` ([`mod@deadline`]) | ours: the same idea with its promises kept | [`bound::deadline`] |
+//! | `bfq` ([`bfq`]) | fair shares of service by weight | its module |
+//!
+//! Each policy but `none` is a cargo feature of its name, all on by default.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

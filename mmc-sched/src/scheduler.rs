@@ -10,7 +10,7 @@ pub enum Inserted {
     Queued,
     /// It became part of the request (or run) that this one heads; it keeps its own id.
     Merged {
-        /// Head of the run it belongs to now.
+        /// The request that stands for the run it belongs to now; after a front merge not the first in sector order.
         into: RequestId,
     },
 }
@@ -144,9 +144,11 @@ pub trait Scheduler: Send {
     fn request(&self, id: RequestId) -> Option<&Request>;
     /// One member of a dispatched run ended. `None`: not in flight.
     fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed>;
-    /// Puts a dispatched run back in front: it goes out again before others, as one run.
+    /// Puts a dispatched run back in front: it goes out again before others, as one run, less the members that
+    /// were completed meanwhile (one gone from the middle divides it). `run.head` may be any member still in flight.
+    /// Of a request handed out in parts only the newest part can come back.
     fn requeue(&mut self, run: &Run, now: Instant);
-    /// Takes a queued request out again. `None`: it is merged, in flight, or gone.
+    /// Takes a queued request out again. `None`: it is merged (into another, or another into it), in flight, or gone.
     fn cancel(&mut self, id: RequestId) -> Option<Request>;
     /// The next instant at which `dispatch` may answer differently without any other call.
     fn wake_at(&self) -> Option<Instant>;
