@@ -107,7 +107,7 @@ where
                 self.observer.got_tag(ticket, &request, now);
                 match inserted {
                     Inserted::Queued => self.observer.inserted(ticket, &request, now),
-                    Inserted::Merged { into } => self.settle(id, into, now),
+                    Inserted::Merged { into } => self.settle(into, into, now),
                 }
                 true
             }
@@ -142,29 +142,22 @@ where
         }
     }
 
-    /// `id` merged into the run of `into`: one tag stays with the run, at `into`; those of runs that were
-    /// joined to it on the way are free. Such runs are behind `id` (it closed a gap) or behind `into` (it was
-    /// appended to a run that then was appended itself).
-    fn settle(&mut self, id: RequestId, into: RequestId, now: Instant) {
+    /// Something merged into the run of `into`: one tag stays with the run, at `into`; those of runs that were joined
+    /// to it on the way are free. They are behind `from`: a request that merged and closed a gap, or a run to which a
+    /// run was appended that a new request had been appended to.
+    fn settle(&mut self, from: RequestId, into: RequestId, now: Instant) {
         let Some(first) = self.table.by_id(into) else { return };
-        for from in [id, into] {
-            let mut next = Some(from);
-            for _ in 0..self.scheduler.capacity() {
-                let Some(member) = next else { break };
-                next = self.scheduler.next_member(member);
-                let Some(i) = self.table.by_id(member).filter(|i| *i != first) else { continue };
-                let Some(e) = self.table.get_mut(i) else { continue };
-                let Some(surplus) = e.holds.take() else { continue };
-                let request = e.request;
-                match self.table.get_mut(first) {
-                    Some(e) if e.holds.is_none() => e.holds = Some(surplus),
-                    _ => {
-                        self.release(Some(surplus));
-                        self.statistics.merged = self.statistics.merged.saturating_add(1);
-                        self.observer.absorbed(self.table.ticket(i), &request, self.table.ticket(first), now);
-                    }
-                }
-            }
+        let mut next = Some(from);
+        for _ in 0..self.scheduler.capacity() {
+            let Some(member) = next else { return };
+            next = self.scheduler.next_member(member);
+            let Some(i) = self.table.by_id(member).filter(|i| *i != first) else { continue };
+            let Some(e) = self.table.get_mut(i) else { continue };
+            let Some(surplus) = e.holds.take() else { continue };
+            let request = e.request;
+            self.release(Some(surplus));
+            self.statistics.merged = self.statistics.merged.saturating_add(1);
+            self.observer.absorbed(self.table.ticket(i), &request, self.table.ticket(first), now);
         }
     }
 

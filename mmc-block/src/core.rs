@@ -322,13 +322,17 @@ where
         }
     }
 
-    /// Stops: nothing is accepted or sent any more; call [`drain`](Self::drain). The first reason stays.
+    /// Stops: nothing is accepted or sent any more; call [`drain`](Self::drain). A shutdown is for good.
     pub fn stop(&mut self, why: Stopped) {
-        self.stopped.get_or_insert(why);
+        if self.stopped != Some(Stopped::Shutdown) {
+            self.stopped = Some(why);
+        }
     }
-    /// Goes on after a [`stop`](Self::stop).
+    /// Goes on after a quarantine.
     pub fn resume(&mut self) {
-        self.stopped = None;
+        if self.stopped == Some(Stopped::Quarantine) {
+            self.stopped = None;
+        }
     }
 
     /// Of a stopped core: completes whatever is queued or waits with [`BlockError::Stopped`].

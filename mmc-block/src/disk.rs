@@ -254,8 +254,8 @@ where
     }
 
     /// After [`Stopped::Quarantine`]: asks the host for the batch it keeps (`get`, for `Supervised` its
-    /// `reclaim`), hands out the buffers in it (`give`, in the order of their sectors), and goes on. False:
-    /// the host keeps it still.
+    /// `reclaim`), hands out the buffers in it (`give`, in the order of their sectors), and goes on, unless
+    /// it was shut down. False: the host keeps it still, or nothing.
     ///
     /// What is in those buffers is undefined, and so is what the card has stored: their requests were
     /// reported as failed.
@@ -264,9 +264,6 @@ where
         get: impl FnOnce(&mut H) -> Option<H::Payload>,
         mut give: impl FnMut(Buffer<H>),
     ) -> bool {
-        if self.core.stopped() != Some(Stopped::Quarantine) {
-            return false;
-        }
         let Some(mut batch) = get(&mut self.host) else { return false };
         while let Some(buffer) = batch.pop() {
             give(buffer);

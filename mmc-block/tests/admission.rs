@@ -46,6 +46,21 @@ fn waiters_get_tags_in_the_order_they_came() {
 }
 
 #[test]
+fn of_several_kinds_the_one_that_came_first_gets_the_tag() {
+    let fake = FakeHost::new(1024, 128);
+    let mut disk = disk(&fake, NoSched::new(), 16, settings(1));
+    for r in [write(0, 8), sync_write(100, 8), read(200, 8), write(300, 8), sync_write(400, 8), read(500, 8)]
+    {
+        disk.submit(r, buf(&r, 1), T0).unwrap();
+    }
+    run(&mut disk, T0);
+    assert_eq!(
+        disk.observer().only(|e| matches!(e, Ev::GotTag(_))),
+        [0, 100, 200, 300, 400, 500].map(|lba| (lba / 10, Ev::GotTag(lba)))
+    );
+}
+
+#[test]
 fn a_merged_request_takes_no_tag() {
     let fake = FakeHost::new(1024, 128);
     let mut disk = disk(&fake, MqDeadline::new(), 16, settings(1));

@@ -70,8 +70,21 @@ fn setup() -> impl Strategy<Value = Setup> {
 /// What a sector may hold: one value, or one of several after writes whose outcome nobody knows.
 type Sector = Vec<u8>;
 
+/// Commands that were issued and have not ended.
+#[derive(Default)]
+struct Out(usize);
+
+impl mmc_block::Observer for Out {
+    fn issued(&mut self, _: Ticket, _: &mmc_sched::Run, _: Instant) {
+        self.0 += 1;
+    }
+    fn ended(&mut self, _: Ticket, _: &mmc_sched::Run, _: bool, _: Instant) {
+        self.0 -= 1;
+    }
+}
+
 struct Model<H: Host<Payload = BufBatch>> {
-    disk: Disk<H, Queue<Vec<Slot>, AnyPolicy>, Tags>,
+    disk: Disk<H, Queue<Vec<Slot>, AnyPolicy>, Tags, Out>,
     now: Instant,
     sectors: Vec<Sector>,
     out: HashMap<Ticket, Request>,
@@ -92,7 +105,8 @@ impl<H: Host<Payload = BufBatch>> Model<H> {
         let policy = AnyPolicy::by_name(setup.policy).unwrap();
         let queue = Queue::with_limits(vec![Slot::FREE; setup.slots], policy, limits);
         let places = tags(setup.slots + 16);
-        let mut disk = Disk::new(host, queue, card, BufBatch::new(8), places, setup.settings, ()).unwrap();
+        let mut disk =
+            Disk::new(host, queue, card, BufBatch::new(8), places, setup.settings, Out::default()).unwrap();
         if setup.prepare {
             disk.prepare_with(BufBatch::new(8)).unwrap();
         }
@@ -301,6 +315,11 @@ proptest! {
         for s in steps.iter().filter(|s| !matches!(s, Step::Abandon(_))) {
             let before = model.accepted;
             model.go(std::slice::from_ref(s));
+            let (tags, out) = (model.disk.core().tags_in_use(), model.disk.observer().0);
+            prop_assert!(tags <= setup.settings.nr_requests);
+            if setup.max_members <= 8 {
+                prop_assert_eq!(tags, model.disk.core().scheduler().queued() + out, "a tag for each run");
+            }
             if let (Step::Submit(r), true) = (s, model.accepted > before) {
                 for lba in r.lba..r.end() {
                     *asked.entry((r.op.is_read(), lba)).or_insert(0) += 1;

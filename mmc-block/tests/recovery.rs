@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use mmc_block::{BlockError, Next, Refusal, Stopped};
+use mmc_block::{BlockError, Next, Refusal, Settings, Stopped};
 use mmc_sched::{MqDeadline, NoSched, Policy};
 use mmc_time::Instant;
 
@@ -48,10 +48,10 @@ fn a_command_that_keeps_failing_is_reported_after_three_attempts() {
 
 #[test]
 fn in_a_merged_run_each_request_gets_its_own_result() {
-    for fault in [Fault::Silent, Fault::CardError] {
+    for (fault, retries) in [(Fault::Silent, 2), (Fault::CardError, 2), (Fault::Silent, 0)] {
         let fake = FakeHost::new(1024, 64);
         fake.lock().bad.insert(5 * 8 + 3, fault);
-        let mut disk = disk(&fake, MqDeadline::new(), 8, settings(8));
+        let mut disk = disk(&fake, MqDeadline::new(), 8, Settings { nr_requests: 8, retries });
         let tickets: Vec<_> = (0..8).map(|i| submit(&mut disk, write(i * 8, 8))).collect();
         run(&mut disk, T0);
         for (i, t) in tickets.into_iter().enumerate() {
@@ -157,4 +157,18 @@ fn shutdown_ends_the_running_command_and_gives_everything_back() {
         let r = write(0, 8);
         assert_eq!(disk.submit(r, buf(&r, 9), T0).unwrap_err().error, Refusal::Stopped(Stopped::Shutdown));
     }
+}
+
+#[test]
+fn a_shutdown_stays_one_whatever_happens_with_the_buffers() {
+    let fake = FakeHost::new(1024, 64);
+    fake.lock().faults.insert(0, Fault::Quarantine);
+    let mut disk = disk(&fake, NoSched::new(), 8, settings(2));
+    submit(&mut disk, write(0, 8));
+    run(&mut disk, T0);
+    disk.shutdown(T0);
+    let mut back = 0;
+    assert!(disk.reclaim(Plain::reclaim, |_| back += 1));
+    assert_eq!((back, disk.core().stopped()), (1, Some(Stopped::Shutdown)));
+    assert_eq!(disk.poll(T0), Next::Idle);
 }
