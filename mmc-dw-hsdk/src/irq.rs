@@ -64,6 +64,8 @@ pub(crate) fn acknowledge<M: Mmio>(regs: &M, mailbox: &Mailbox) -> Irq {
 }
 
 /// The interrupt half: a window on the registers and the mailbox. Four register accesses at most.
+///
+/// The interrupt must be configured as a level: `handle` is called again as long as the line is up.
 #[derive(Debug)]
 pub struct IrqHalf<M> {
     regs: M,

@@ -12,8 +12,36 @@
 //! responses, which error comes first · [`descriptor`] and `idmac` the internal DMA · [`irq`] the interrupt half ·
 //! `engine` puts them together.
 //!
+//! # Use
+//! ```no_run
+//! use core::ptr::NonNull;
+//! use mmc_dw_hsdk::{DwEngine, Mailbox, Ring, platform::HSDK};
+//! use mmc_hal::{DmaBuf, Lent, Linear, Volatile};
+//!
+//! static MAILBOX: Mailbox = Mailbox::new();
+//! # fn map(bus: u64) -> NonNull<u8> { unimplemented!("the board's own mapping of {bus:#x}") }
+//! let ring_bus = 0x8100_0000; // 8 KiB of uncached memory below 4 GiB
+//! // SAFETY: both windows are mapped uncached for ever, and nobody else uses them.
+//! let (regs, descriptors) =
+//!     unsafe { (Volatile::new(map(HSDK.base), 0x400), Volatile::new(map(ring_bus), 8192)) };
+//! // SAFETY: the interrupt half touches RINTSTS and IDSTS only.
+//! let irq_regs = unsafe { regs.share() };
+//! let ring = Ring::new(descriptors, ring_bus, 8192)?;
+//! let dma = Linear { offset: 0, mask: 0xbfff_ffff, align: 4 };
+//! let (host, irq) = DwEngine::<_, _, _, Lent<DmaBuf>>::split(regs, irq_regs, &MAILBOX, ring, dma, HSDK);
+//! // `irq.handle()` in the interrupt handler (the line is a level); `host` goes to a conversation or a disk.
+//! # let _ = (host, irq);
+//! # Ok::<(), mmc_proto::host::Cause>(())
+//! ```
+//!
+//! # Limits in time
+//! An operation ends at its caller's limit plus [`GRACE`] at the latest. Below that: a reset sequence
+//! [`reset::RESET_LIMIT`], a clock update [`clock::UPDATE_LIMIT`], a command that the controller has taken and says
+//! nothing about twice [`timeout::command_limit`], a read that makes no progress three times
+//! [`timeout::data_limit`], the end of the DMA after the end of the data 100 ms.
+//!
 //! # What is not here yet
-//! PIO, 64-bit descriptors, CMD11 (1.8 V), tuning, DDR, SDIO interrupts, auto-stop: such an operation is refused
+//! PIO (so block lengths and segments are multiples of 4 bytes), 64-bit descriptors, CMD11 (1.8 V), tuning, DDR, SDIO interrupts, auto-stop: such an operation is refused
 //! with [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
 #![no_std]
 #![forbid(unsafe_code)]

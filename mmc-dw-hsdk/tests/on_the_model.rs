@@ -3,7 +3,7 @@
 
 mod bench;
 
-use bench::{Bench, MODES, Mode, RING_BYTES, buffers, bytes, filled, pattern};
+use bench::{Bench, MODES, Mode, RING_BYTES, buffers, bytes, cases, filled, pattern};
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{GRACE, Platform};
 use mmc_hal::{Dir, Payload};
@@ -93,7 +93,7 @@ fn a_payload_longer_than_the_data_keeps_its_rest() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(cases(24))]
     #[test]
     fn random_cuts_and_places(
         pieces in prop::collection::vec(1_usize..3000, 1..60), lba in 0_u64..16_000_000, seed: u64, polled: bool,
@@ -199,6 +199,34 @@ fn each_fault_ends_in_time_with_its_own_error_and_the_next_transfer_works() {
         ];
         for (dir, blocks, skip, fault, want) in cases {
             suffer(mode, dir, blocks, skip, fault, want);
+        }
+    }
+}
+
+#[test]
+fn an_open_ended_transfer_that_fails_is_stopped_and_the_next_works() {
+    for mode in MODES {
+        for (dir, fault) in [
+            (Dir::Read, Fault::ReadCrc(5)),
+            (Dir::Read, Fault::ReadNothing(5)),
+            (Dir::Read, Fault::ResponseCrc),
+            (Dir::Write, Fault::WriteCrc(5)),
+            (Dir::Write, Fault::WriteNothing(5)),
+            (Dir::Write, Fault::ResponseCrc),
+        ] {
+            let (mut b, card) = Bench::identified(mode);
+            b.dw.inject(fault);
+            let options = TransferOptions { open_ended: true };
+            let (r, p) = b.transfer(&card, dir, 0, buffers(&[32_768]), options);
+            assert!(r.is_err(), "{mode:?} {fault:?}");
+            assert!(b.seen().contains(&12), "{mode:?} {fault:?}: the card is told to stop");
+            let data = pattern(32_768, 2);
+            let (r, _) = b.transfer(&card, Dir::Write, 0, filled(&data, &[32_768]), options);
+            assert_eq!((r, p.is_some()), (Ok(64), true), "{mode:?} {fault:?}");
+            let (r, p) = b.transfer(&card, Dir::Read, 0, buffers(&[32_768]), options);
+            assert_eq!(r, Ok(64), "{mode:?} {fault:?}");
+            assert!(bytes(p.unwrap()) == data);
+            b.assert_clean();
         }
     }
 }

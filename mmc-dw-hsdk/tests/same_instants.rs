@@ -7,7 +7,7 @@
 
 mod bench;
 
-use bench::{Bench, Mode, buffers, filled, pattern};
+use bench::{Bench, Mode, buffers, cases, filled, pattern};
 use mmc_dw_hsdk::Platform;
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_hal::Dir;
@@ -139,7 +139,7 @@ fn identification_reads_and_writes_end_together() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(cases(12))]
     #[test]
     fn any_sequence_ends_together(
         list in prop::collection::vec((any::<bool>(), 0_u64..16_000_000, 1_u32..=300, any::<bool>()), 1..40),

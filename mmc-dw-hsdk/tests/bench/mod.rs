@@ -16,6 +16,7 @@ use mmc_proto::machine::{
     CardTraits, Conductor, Identified, Identify, Machine, Transfer, TransferError, TransferOptions, Turn,
 };
 use mmc_time::{Duration, Instant};
+use proptest::prelude::ProptestConfig;
 
 pub(crate) type Model = Dw<Shared<SdCard>>;
 pub(crate) type TheHost = Supervised<DwEngine<Model, Window, MemoryDma, BufBatch>>;
@@ -223,4 +224,15 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
             (x >> 32) as u8
         })
         .collect()
+}
+
+/// So many cases, unless the environment says how many.
+pub(crate) fn cases(n: u32) -> ProptestConfig {
+    let mut config = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = n;
+    }
+    // Failures are to be copied into a test of their own.
+    config.failure_persistence = None;
+    config
 }
