@@ -1,8 +1,8 @@
 //! Fuzz targets as plain functions over bytes: libFuzzer drives them behind a feature, `cargo test` runs the
 //! checked-in corpora through them.
 //!
-//! It is not a test suite of its own: a target only asserts what must hold for any bytes whatever (no panic, nothing lost
-//! on the way there and back, an end in bounded time).
+//! It is not a test suite of its own: a target only asserts what must hold for any bytes whatever (no panic,
+//! nothing lost on the way there and back, an end in bounded time).
 //!
 //! ```text
 //! cargo fuzz run command_frame --features libfuzzer
@@ -94,8 +94,8 @@ pub fn response(data: &[u8]) {
     black_box((r2.csd().capacity_bytes(), r2.mmc_cid().pnm_text().to_string()));
 }
 
-/// Registers: total accessors, `emit(parse(x)) == x`, an `Info` that comes back, and no all-zero or all-one register
-/// that passes its check.
+/// Registers: total accessors, `emit(parse(x)) == x`, an `Info` that comes back, and no all-zero or all-one
+/// register that passes its check.
 ///
 /// # Panics
 /// When a promise is broken.

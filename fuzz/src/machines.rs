@@ -132,7 +132,8 @@ fn drive<M: Machine>(mut machine: M, input: &mut Bytes<'_>) -> (M::Output, Durat
     unreachable!("the loop ends by its assertion")
 }
 
-/// One machine, chosen by the first byte, against the answers of the other bytes: it ends within the time it states.
+/// One machine, chosen by the first byte, against the answers of the other bytes: it ends within the time it
+/// states.
 ///
 /// # Panics
 /// When a promise is broken.

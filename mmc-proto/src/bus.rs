@@ -48,7 +48,8 @@ pub enum Signal {
 /// One complete setting of the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BusConfig {
-    /// The card clock wanted, in Hz; a host takes the highest it can make that is not above. 0 stops the clock.
+    /// The card clock wanted, in Hz; a host takes the highest it can make that is not above. 0 stops the
+    /// clock.
     pub hz: u32,
     /// Data lines in use.
     pub width: Width,

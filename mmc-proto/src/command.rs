@@ -316,8 +316,8 @@ impl Command {
 
 /// Class 10: switch.
 impl Command {
-    /// CMD6 of SD: checks (`set` false) or switches to `function` (0..=15) in `group` (1..=6), keeping the other groups;
-    /// the 64-byte switch status. A group outside 1..=6 keeps all six.
+    /// CMD6 of SD: checks (`set` false) or switches to `function` (0..=15) in `group` (1..=6), keeping the
+    /// other groups; the 64-byte switch status. A group outside 1..=6 keeps all six.
     #[must_use]
     pub const fn switch_function(set: bool, group: u8, function: u8) -> Self {
         let mut arg = if set { 0x80ff_ffff } else { 0x00ff_ffff };

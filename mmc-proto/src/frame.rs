@@ -1,7 +1,7 @@
 //! Frames as they are on the CMD line: 48-bit commands and responses, 136-bit responses (`spec/card.md` §1).
 //!
-//! Parsing takes any bytes and says what is wrong with them; it is what the command fuzzer drives. In SPI mode a
-//! command has the same six bytes, but some indices mean something else: see [`Dialect`].
+//! Parsing takes any bytes and says what is wrong with them; it is what the command fuzzer drives. In SPI
+//! mode a command has the same six bytes, but some indices mean something else: see [`Dialect`].
 
 use crate::command::{Command, Dialect, name};
 use crate::crc;
@@ -81,8 +81,8 @@ pub struct ResponseFrame {
     pub word: u32,
 }
 
-/// A long response on the wire: the 16 bytes of a CID or CSD, the last one with the register's own CRC7 and the
-/// end bit.
+/// A long response on the wire: the 16 bytes of a CID or CSD, the last one with the register's own CRC7 and
+/// the end bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LongFrame(pub [u8; 16]);
 

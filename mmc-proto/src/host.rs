@@ -1,9 +1,9 @@
 //! The one boundary between conversations and controllers.
 //!
 //! *For callers*: [`Host`] takes one operation at a time and gives exactly one completion for it, within the
-//! limit the caller stated plus the host's own bounded stopping time.
-//! *For authors of a backend*: write the small [`Engine`]; [`Supervised`] makes a [`Host`] of it and adds time
-//! limits, abort, quarantine and the keeping of payloads, once for all.
+//! limit the caller stated plus the host's own bounded stopping time. *For authors of a backend*: write the
+//! small [`Engine`]; [`Supervised`] makes a [`Host`] of it and adds time limits, abort, quarantine and the
+//! keeping of payloads, once for all.
 
 mod supervised;
 
@@ -285,8 +285,8 @@ pub trait IrqHandler: Send {
     fn handle(&mut self) -> Irq;
 }
 
-/// Access to the running operation's payload; only [`Supervised`] makes one, and it keeps the payload until the
-/// engine says the device has stopped.
+/// Access to the running operation's payload; only [`Supervised`] makes one, and it keeps the payload until
+/// the engine says the device has stopped.
 #[derive(Debug)]
 pub struct Lease<'a, P>(&'a mut P, u64);
 
@@ -302,8 +302,8 @@ impl<P> Lease<'_, P> {
     }
 }
 
-/// What the author of a backend writes. No time limits, no retries, no keeping of payloads: [`Supervised`] does
-/// these.
+/// What the author of a backend writes. No time limits, no retries, no keeping of payloads: [`Supervised`]
+/// does these.
 ///
 /// A constructor of a DMA engine should return `Supervised<Self>` and never the bare engine, so that no safe
 /// wrapper can lie about [`halted`](Engine::halted).

@@ -14,8 +14,8 @@
 //! | [`bus`], [`host`] | width, clock, timing, supply; the boundary to controllers |
 //! | [`machine`] | conversations: identify a card, read, write, erase; and the conductor that runs one over a host |
 //!
-//! A conversation never waits by itself: it is told the time and says what it wants next. The same value runs over a
-//! controller, over somebody else's bus, or over a table in a test.
+//! A conversation never waits by itself: it is told the time and says what it wants next. The same value runs
+//! over a controller, over somebody else's bus, or over a table in a test.
 //!
 //! ```
 //! use mmc_hal::Dir;

@@ -55,8 +55,8 @@ pub trait Machine {
         false
     }
     /// The next step. `last` is what came of the last `Do`, `Bus` or `Power` (`None` at the start and after a
-    /// `Sleep`); `scratch` is the payload's first segment where [`scratch`](Self::scratch) says so, else empty.
-    /// Never panics, whatever is passed in.
+    /// `Sleep`); `scratch` is the payload's first segment where [`scratch`](Self::scratch) says so, else
+    /// empty. Never panics, whatever is passed in.
     fn next(
         &mut self,
         last: Option<Result<Reply, HostError>>,

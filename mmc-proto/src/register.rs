@@ -1,7 +1,7 @@
 //! Registers of a card: for each a raw view (bytes as sent, every accessor total) and an owned plain `Info`.
 //!
-//! A raw view takes any bytes; `check` says whether they can be a register of that kind at all. `info` gives plain
-//! fields, and `Info::emit` builds the register with reserved bits 0, a right CRC7 and the end bit.
+//! A raw view takes any bytes; `check` says whether they can be a register of that kind at all. `info` gives
+//! plain fields, and `Info::emit` builds the register with reserved bits 0, a right CRC7 and the end bit.
 
 /// Declares a register: its raw view, its accessors, its `Info` and the way back.
 macro_rules! register {
@@ -27,7 +27,8 @@ macro_rules! register {
             /// Takes bytes of any length.
             ///
             /// # Errors
-            /// [`RegisterError::Length`](crate::register::RegisterError::Length) if there are more or fewer than the register has.
+            /// [`RegisterError::Length`](crate::register::RegisterError::Length) if there are more or fewer
+            /// than the register has.
             pub fn parse(bytes: &[u8]) -> Result<Self, $crate::register::RegisterError> {
                 match <[u8; $len]>::try_from(bytes) {
                     Ok(bytes) => Ok(Self(bytes)),
@@ -146,7 +147,8 @@ impl fmt::Display for CrcState {
 pub enum CrcPolicy {
     /// Only a right CRC7 with end bit 1: bits straight from the wire.
     Wire,
-    /// Also what hosts that check the CRC themselves leave of it: end bit 0, or no CRC at all. Never a wrong one.
+    /// Also what hosts that check the CRC themselves leave of it: end bit 0, or no CRC at all. Never a wrong
+    /// one.
     #[default]
     Host,
     /// Anything.
@@ -199,8 +201,8 @@ pub enum RegisterError {
     Identity,
 }
 
-/// Bits `hi..=lo` of big-endian `bytes`, bit 0 being the least significant of the last byte. At most 64; bits outside
-/// read as 0.
+/// Bits `hi..=lo` of big-endian `bytes`, bit 0 being the least significant of the last byte. At most 64; bits
+/// outside read as 0.
 pub(crate) fn get(bytes: &[u8], hi: u16, lo: u16) -> u64 {
     let mut value = 0;
     for bit in (lo..=hi).rev() {

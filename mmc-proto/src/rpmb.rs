@@ -1,7 +1,7 @@
 //! Frames of the replay protected memory block of eMMC (`spec/card.md` §17).
 //!
-//! It holds no key and no cipher: a caller hands in HMAC-SHA256 as a function (the `hmac` and `sha2` crates, or a
-//! security processor that never shows the key).
+//! It holds no key and no cipher: a caller hands in HMAC-SHA256 as a function (the `hmac` and `sha2` crates,
+//! or a security processor that never shows the key).
 
 use core::fmt;
 
@@ -65,7 +65,8 @@ impl Request {
     }
 }
 
-/// What came of a request: the low seven bits of the result; bit 7 says besides that the write counter has expired.
+/// What came of a request: the low seven bits of the result; bit 7 says besides that the write counter has
+/// expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -220,8 +221,8 @@ impl Frame {
     pub fn with_mac(self, mac: &[u8; 32]) -> Self {
         self.put(196, mac)
     }
-    /// What the MAC is computed over: bytes 228..=511. Of several frames, all of theirs in order; the MAC stands in the last
-    /// one alone.
+    /// What the MAC is computed over: bytes 228..=511. Of several frames, all of theirs in order; the MAC
+    /// stands in the last one alone.
     #[must_use]
     pub fn authenticated(&self) -> &[u8] {
         self.range(228, LEN - 228)
@@ -250,8 +251,8 @@ impl Frame {
     }
 }
 
-/// Puts the MAC of all `frames` into the last one. `hmac` is given the authenticated parts in order and returns their
-/// HMAC-SHA256 under the key.
+/// Puts the MAC of all `frames` into the last one. `hmac` is given the authenticated parts in order and
+/// returns their HMAC-SHA256 under the key.
 pub fn seal(frames: &mut [Frame], hmac: impl FnOnce(&mut dyn Iterator<Item = &[u8]>) -> [u8; 32]) {
     let mac = hmac(&mut frames.iter().map(Frame::authenticated));
     if let Some(last) = frames.last_mut() {

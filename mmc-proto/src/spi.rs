@@ -1,7 +1,8 @@
 //! SPI mode: framing of commands, responses and data, byte by byte (`spec/card.md` §16).
 //!
-//! It is not a conversation and knows no bus: a backend clocks bytes in and out and asks here what they mean. Commands are the
-//! six bytes of [`CommandFrame`](crate::frame::CommandFrame), always with a right CRC7: some cards check it whatever CMD59 said.
+//! It is not a conversation and knows no bus: a backend clocks bytes in and out and asks here what they mean.
+//! Commands are the six bytes of [`CommandFrame`](crate::frame::CommandFrame), always with a right CRC7: some
+//! cards check it whatever CMD59 said.
 
 use crate::crc;
 
@@ -142,8 +143,8 @@ impl DataResponse {
 }
 
 bitflags::bitflags! {
-    /// A data error token `0000eeee`: it comes instead of a block that cannot be read. Bit 4 (card locked, in old texts)
-    /// is kept.
+    /// A data error token `0000eeee`: it comes instead of a block that cannot be read. Bit 4 (card locked, in
+    /// old texts) is kept.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DataError: u8 {
         /// A general error.
@@ -185,8 +186,8 @@ impl ReadToken {
     }
 }
 
-/// The two bytes after a block: its CRC16, most significant first. They are always there; while CRC is off the card
-/// ignores what it gets, and what it sends may be anything.
+/// The two bytes after a block: its CRC16, most significant first. They are always there; while CRC is off
+/// the card ignores what it gets, and what it sends may be anything.
 #[must_use]
 pub fn block_crc(block: &[u8]) -> [u8; 2] {
     crc::crc16(block).to_be_bytes()

@@ -9,8 +9,8 @@ bitflags::bitflags! {
     /// The 32 bits of R1. Bits without a name are kept.
     ///
     /// Errors of a command the card did not accept ([`COM_CRC_ERROR`](Self::COM_CRC_ERROR),
-    /// [`ILLEGAL_COMMAND`](Self::ILLEGAL_COMMAND)) show up in the *next* response, because the bad command gets
-    /// none.
+    /// [`ILLEGAL_COMMAND`](Self::ILLEGAL_COMMAND)) show up in the *next* response, because the bad command
+    /// gets none.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CardStatus: u32 {
         /// The address or the range is beyond the card's end.
@@ -77,8 +77,8 @@ impl CardStatus {
             | Self::CC_ERROR.bits()
             | Self::ERROR.bits(),
     );
-    /// Every bit that stands for an error rather than a state, whichever command it is of: `0xFDFF_A008` and, on
-    /// eMMC, [`SWITCH_ERROR`](Self::SWITCH_ERROR) besides.
+    /// Every bit that stands for an error rather than a state, whichever command it is of: `0xFDFF_A008` and,
+    /// on eMMC, [`SWITCH_ERROR`](Self::SWITCH_ERROR) besides.
     pub const ERRORS: Self = Self::from_bits_retain(
         Self::DATA_ERRORS.bits()
             | Self::ERASE_SEQ_ERROR.bits()

@@ -8,9 +8,11 @@ use mmc_time::Duration;
 pub enum EraseKind {
     /// CMD38 argument 0: the blocks read as all zeros or all ones afterwards (SCR's DATA_STAT_AFTER_ERASE).
     Erase,
-    /// Argument 1: the card may forget them when it likes; they may read as before (SD status bit 313, not SDSC).
+    /// Argument 1: the card may forget them when it likes; they may read as before (SD status bit 313, not
+    /// SDSC).
     Discard,
-    /// Argument 2: the full user area at once (SD status bit 312, not SDSC); with any other range a plain erase.
+    /// Argument 2: the full user area at once (SD status bit 312, not SDSC); with any other range a plain
+    /// erase.
     FullUserArea,
 }
 
@@ -28,9 +30,10 @@ impl EraseKind {
 
 /// Longest busy of CMD38 over `blocks` blocks of 512 bytes from `lba` on.
 ///
-/// With an SD status that states its erase time: that time per allocation unit, the offset once, 250 ms for each unit that is
-/// erased in part, and at least 1 s. Without one: 250 ms for each block. A discard ends within 250 ms; where the SD status does
-/// not offer it the card runs a plain erase, so that time counts. The full user area takes 1 s where it is offered.
+/// With an SD status that states its erase time: that time per allocation unit, the offset once, 250 ms for
+/// each unit that is erased in part, and at least 1 s. Without one: 250 ms for each block. A discard ends
+/// within 250 ms; where the SD status does not offer it the card runs a plain erase, so that time counts. The
+/// full user area takes 1 s where it is offered.
 #[must_use]
 pub fn erase_limit(ssr: Option<&Ssr>, kind: EraseKind, lba: u64, blocks: u64) -> Duration {
     let offered = |bit: fn(&Ssr) -> u8| ssr.is_some_and(|ssr| bit(ssr) == 1);

@@ -1,5 +1,6 @@
-//! G1 and G2 for the conversations: whatever a card and a host answer, right, wrong, late or not at all, each machine
-//! ends within the time it states, after a bounded number of steps, with a result that says what happened.
+//! G1 and G2 for the conversations: whatever a card and a host answer, right, wrong, late or not at all, each
+//! machine ends within the time it states, after a bounded number of steps, with a result that says what
+//! happened.
 
 mod support;
 

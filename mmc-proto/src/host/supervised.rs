@@ -14,12 +14,13 @@ const STOP_POLL: Duration = Duration::from_micros(1);
 /// Makes a [`Host`] of an [`Engine`].
 ///
 /// Promises: one operation at a time; exactly one completion each, not later than the caller's limit plus
-/// `grace`; the first error is the one reported; a payload is handed back only when the engine says the device
-/// has stopped, else it is quarantined until [`reclaim`](Self::reclaim) finds the device stopped. A success
-/// whose device does not stop by itself within `grace` is told to, and becomes [`Cause::Controller`]: nobody may
-/// use data that are still being written.
+/// `grace`; the first error is the one reported; a payload is handed back only when the engine says the
+/// device has stopped, else it is quarantined until [`reclaim`](Self::reclaim) finds the device stopped. A
+/// success whose device does not stop by itself within `grace` is told to, and becomes [`Cause::Controller`]:
+/// nobody may use data that are still being written.
 ///
-/// An operation that ends by its limit or by [`abort`](Host::abort) is reported in the last phase it has: data, busy, else command.
+/// An operation that ends by its limit or by [`abort`](Host::abort) is reported in the last phase it has:
+/// data, busy, else command.
 #[derive(Debug)]
 pub struct Supervised<E: Engine> {
     engine: E,
@@ -233,7 +234,8 @@ impl<E: Engine> Host for Supervised<E> {
                     let stopped = self.engine.halted(now);
                     return Progress::Done(self.deliver(run, result, stopped));
                 }
-                // An engine that names an instant that has passed shall not make the caller spin until the grace ends.
+                // An engine that names an instant that has passed shall not make the caller spin until the
+                // grace ends.
                 let (_, at) = self.engine.waits(now);
                 Progress::Waiting { why: Why::Timer, until: at.max(now + STOP_POLL).min(until) }
             }
@@ -250,8 +252,8 @@ impl<E: Engine> Host for Supervised<E> {
 }
 
 impl<E: Engine> Drop for Supervised<E> {
-    /// Tells a running device to stop. A payload it may still touch then is leaked, never freed; one it has let go is
-    /// given back to its owner's `Drop` in order.
+    /// Tells a running device to stop. A payload it may still touch then is leaked, never freed; one it has
+    /// let go is given back to its owner's `Drop` in order.
     fn drop(&mut self) {
         if matches!(self.state, State::Idle) && self.quarantine.is_none() {
             return;

@@ -5,15 +5,15 @@ use crate::host::{Cause, Completion, Host, HostError, Operation, Phase, Progress
 use mmc_hal::Payload;
 use mmc_time::{Duration, Instant};
 
-/// Steps of one [`Conductor::poll`]; after that many it asks to be called again at once, so that one call does
-/// a bounded amount of work whatever machine and host do.
+/// Steps of one [`Conductor::poll`]; after that many it asks to be called again at once, so that one call
+/// does a bounded amount of work whatever machine and host do.
 const STEPS: u32 = 16;
 
 /// Runs one [`Machine`] over a [`Host`] without ever blocking.
 ///
 /// The payload moves to the host for each command with a data phase and comes back with its completion; a
-/// machine with [`scratch`](Machine::scratch) sees the first segment between two steps. The host must be idle when the first
-/// step is submitted and must not be used by anybody else until [`Turn::Done`].
+/// machine with [`scratch`](Machine::scratch) sees the first segment between two steps. The host must be idle
+/// when the first step is submitted and must not be used by anybody else until [`Turn::Done`].
 #[derive(Debug)]
 pub struct Conductor<M, P> {
     machine: M,
@@ -41,18 +41,18 @@ pub enum Turn<T, P> {
         /// When to look again at the latest.
         until: Instant,
     },
-    /// The conversation is over. The payload is `None` if none was given, or if the host had to keep it because its device
-    /// would not stop (`Supervised::reclaim`).
+    /// The conversation is over. The payload is `None` if none was given, or if the host had to keep it
+    /// because its device would not stop (`Supervised::reclaim`).
     Done(T, Option<P>),
 }
 
 impl<M: Machine, P: Payload> Conductor<M, P> {
-    /// The longest a change of the bus or of the supply may take. [`Step`] states no limit for these: the host
-    /// and its platform know how long they need, and this is only the bound for a host that hangs.
+    /// The longest a change of the bus or of the supply may take. [`Step`] states no limit for these: the
+    /// host and its platform know how long they need, and this is only the bound for a host that hangs.
     pub const BUS_LIMIT: Duration = Duration::from_secs(1);
 
-    /// Runs `machine` with `payload`: the caller's data, or scratch of at least 512 bytes in one segment for a machine that
-    /// wants it. A machine that moves data without a payload gets a clean error for that step.
+    /// Runs `machine` with `payload`: the caller's data, or scratch of at least 512 bytes in one segment for
+    /// a machine that wants it. A machine that moves data without a payload gets a clean error for that step.
     pub const fn new(machine: M, payload: Option<P>) -> Self {
         Self { machine, payload, state: State::Ask(None) }
     }
@@ -61,8 +61,8 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
         &self.machine
     }
 
-    /// Goes on as far as possible. Call at once after [`new`](Self::new), then as [`Turn::Wait`] says. After [`Turn::Done`] a
-    /// further call asks the finished machine again, which answers with an error.
+    /// Goes on as far as possible. Call at once after [`new`](Self::new), then as [`Turn::Wait`] says. After
+    /// [`Turn::Done`] a further call asks the finished machine again, which answers with an error.
     pub fn poll<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H, now: Instant) -> Turn<M::Output, P> {
         for _ in 0..STEPS {
             match self.state {

@@ -1,6 +1,7 @@
 //! Erasing and discarding blocks of an SD card: CMD32, CMD33, CMD38, CMD13 until ready.
 //!
-//! Nothing but CMD13 may come between the three, so that an error begins nothing: the next command forgets the range.
+//! Nothing but CMD13 may come between the three, so that an error begins nothing: the next command forgets
+//! the range.
 
 use super::transfer::{After, COMMAND_LIMIT, CardTraits, TransferCause};
 use super::{Action, Machine, Step};
@@ -127,8 +128,8 @@ pub struct Erase {
 type Out = Result<u64, EraseError>;
 
 impl Erase {
-    /// `blocks` blocks from `lba` on. The time allowed is [`erase_limit`]'s, which depends on `ssr`: a caller that wants to
-    /// look after other requests in between erases piece by piece.
+    /// `blocks` blocks from `lba` on. The time allowed is [`erase_limit`]'s, which depends on `ssr`: a caller
+    /// that wants to look after other requests in between erases piece by piece.
     #[must_use]
     pub fn new(card: &CardTraits, ssr: Option<&Ssr>, kind: EraseKind, lba: u64, blocks: u64) -> Self {
         Self {
@@ -145,8 +146,8 @@ impl Erase {
         }
     }
 
-    /// The longest the whole conversation takes, the wait after an error included, when it is driven at the instants it names; a
-    /// host adds its own stopping time once per operation.
+    /// The longest the whole conversation takes, the wait after an error included, when it is driven at the
+    /// instants it names; a host adds its own stopping time once per operation.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let commands = COMMAND_LIMIT.saturating_mul(10).saturating_add(LAST_PAUSE.saturating_mul(4));

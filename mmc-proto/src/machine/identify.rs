@@ -8,8 +8,9 @@
 //!  CMD13                                       the card answers at its new speed, or all again without it
 //! ```
 //!
-//! What a card can live without (SCR, SD status, CMD6, four lines) never fails the identification. A step that leaves the
-//! card in an unknown state begins all again with a power cycle, at most [`Identify::RESTARTS`] times.
+//! What a card can live without (SCR, SD status, CMD6, four lines) never fails the identification. A step
+//! that leaves the card in an unknown state begins all again with a power cycle, at most
+//! [`Identify::RESTARTS`] times.
 
 use super::transfer::{COMMAND_LIMIT, CardTraits};
 use super::{Action, Machine, Step};
@@ -38,14 +39,15 @@ const SLOW_POLL: Duration = Duration::from_millis(20);
 const OFF: Duration = Duration::from_millis(10);
 /// How often a step that harms nothing is tried.
 const TRIES: u8 = 3;
-/// How often in a row CMD55 may go unanswered before the slot counts as one without an SD card (about 170 ms).
+/// How often in a row CMD55 may go unanswered before the slot counts as one without an SD card (about 170
+/// ms).
 const CMD55_TRIES: u8 = 10;
 
-/// Longest wait for read data that [`CardTraits`] of an SD card state. The standard says 100 ms; cards that need up to
-/// 250 ms have been reported.
+/// Longest wait for read data that [`CardTraits`] of an SD card state. The standard says 100 ms; cards that
+/// need up to 250 ms have been reported.
 pub const SD_READ_LIMIT: Duration = Duration::from_millis(500);
-/// Longest busy after a write that [`CardTraits`] of an SD card state. The standard says 250 ms (SDHC) and 500 ms (SDXC);
-/// real cards take more than 900 ms, and Linux allows this.
+/// Longest busy after a write that [`CardTraits`] of an SD card state. The standard says 250 ms (SDHC) and
+/// 500 ms (SDXC); real cards take more than 900 ms, and Linux allows this.
 pub const SD_WRITE_LIMIT: Duration = Duration::from_secs(3);
 
 /// An identified card: in the transfer state, on the bus as [`bus`](Self::bus) says.
@@ -277,8 +279,8 @@ enum State {
 
 /// Identifies an SD card: SDSC 1.x and 2.00, SDHC, SDXC. MMC, eMMC and SDIO are refused.
 ///
-/// Ends within [`Identify::LIMIT`] plus the last step's own limit, when it is driven at the instants it names. Needs a scratch
-/// payload (see [`Machine::scratch`]).
+/// Ends within [`Identify::LIMIT`] plus the last step's own limit, when it is driven at the instants it
+/// names. Needs a scratch payload (see [`Machine::scratch`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Identify {
     caps: Capabilities,
@@ -305,7 +307,8 @@ pub struct Identify {
 
 type Out = Result<Identified, IdentifyError>;
 
-/// Errors of the command at hand; what the command before did wrong (CMD8 on an old card) shows in the same R1.
+/// Errors of the command at hand; what the command before did wrong (CMD8 on an old card) shows in the same
+/// R1.
 const HARD_ERRORS: CardStatus = CardStatus::from_bits_retain(
     CardStatus::ERRORS.bits() & !(CardStatus::ILLEGAL_COMMAND.bits() | CardStatus::COM_CRC_ERROR.bits()),
 );
@@ -458,7 +461,8 @@ impl Identify {
         self.caps.ocr & Ocr::WINDOW
     }
 
-    /// Begins a later part of the conversation, or the one after it where this card or host has no use for it.
+    /// Begins a later part of the conversation, or the one after it where this card or host has no use for
+    /// it.
     fn begin(&mut self, then: Then) -> Step<Out> {
         self.settles = 0;
         if then != Then::Scr {
@@ -832,8 +836,8 @@ fn register<const N: usize>(reply: &Reply, scratch: &[u8]) -> Option<[u8; N]> {
     scratch.first_chunk::<N>().copied()
 }
 
-/// Longest time of 512 bytes on this bus: start, CRC and end bits, the CRC status of a write, and four times all that because
-/// a host may only reach a slower clock than asked for.
+/// Longest time of 512 bytes on this bus: start, CRC and end bits, the CRC status of a write, and four times
+/// all that because a host may only reach a slower clock than asked for.
 fn block_time(bus: &BusConfig) -> Duration {
     let lines = u64::from(bus.width.lines());
     let clocks = 4096_u64.checked_div(lines).unwrap_or(4096).saturating_add(28).saturating_mul(4);

@@ -8,8 +8,9 @@
 //!  after an error   CMD12 if a data phase may be open, CMD13 until ready or the limit; then the first error
 //! ```
 //!
-//! After a write the end of busy is the arrival of the CMD13 that waits for it ([`Gate::Idle`]), so CMD12 is sent
-//! without a busy phase of its own: a host that can hold a command in hardware gets one interrupt and no poll.
+//! After a write the end of busy is the arrival of the CMD13 that waits for it ([`Gate::Idle`]), so CMD12 is
+//! sent without a busy phase of its own: a host that can hold a command in hardware gets one interrupt and no
+//! poll.
 
 use super::{Action, Machine, Step};
 use crate::command::{Addressing, Command, Gate, Stop};
@@ -53,8 +54,8 @@ pub struct CardTraits {
 
 impl CardTraits {
     /// The limit of the data command alone: [`COMMAND_LIMIT`], the bus time of all blocks, and one
-    /// `read_limit` or `write_limit` for every begun 256 blocks (the standards allow one for *every* block, which
-    /// for 1 MiB would be minutes).
+    /// `read_limit` or `write_limit` for every begun 256 blocks (the standards allow one for *every* block,
+    /// which for 1 MiB would be minutes).
     #[must_use]
     pub fn data_limit(&self, dir: Dir, blocks: u32) -> Duration {
         let access = match dir {
@@ -125,8 +126,8 @@ pub enum TransferCause {
         /// Blocks on the card.
         capacity: u64,
     },
-    /// The address does not fit the 32 bits of an argument (a byte address at or above 4 GiB, a sector at or above
-    /// 2 TiB).
+    /// The address does not fit the 32 bits of an argument (a byte address at or above 4 GiB, a sector at or
+    /// above 2 TiB).
     #[error("block {0} cannot be addressed with 32 bits on this card")]
     Address(u64),
     /// The host, or the bus.
@@ -169,8 +170,8 @@ pub struct TransferError {
     pub phase: TransferPhase,
     /// R1 verbatim: the one that showed the error, else the first one that came after it.
     pub status: Option<CardStatus>,
-    /// Blocks from the start known to be moved right; 0 whenever nobody can tell (after a failed write the card's
-    /// ACMD22 could, but its answer would need the caller's buffer).
+    /// Blocks from the start known to be moved right; 0 whenever nobody can tell (after a failed write the
+    /// card's ACMD22 could, but its answer would need the caller's buffer).
     pub done: u32,
     /// What the card was found to be afterwards.
     pub after: After,
@@ -261,8 +262,8 @@ impl Transfer {
         }
     }
 
-    /// The longest the whole conversation takes, recovery included, when it is driven at the instants it names; a
-    /// host adds its own stopping time once per operation.
+    /// The longest the whole conversation takes, recovery included, when it is driven at the instants it
+    /// names; a host adds its own stopping time once per operation.
     #[must_use]
     pub fn limit(&self) -> Duration {
         // CMD23, CMD12 and the last CMD13 on the good way; as many again cleaning up, and the last pauses.
@@ -493,8 +494,8 @@ impl Machine for Transfer {
         let status = status_of(&reply);
         let mut errors = CardStatus::DATA_ERRORS;
         if matches!(phase, TransferPhase::Stop) && matches!(self.dir, Dir::Read) {
-            // The card read ahead of an open-ended read, over its end: normal (spec/card.md §4). Our own range was
-            // checked.
+            // The card read ahead of an open-ended read, over its end: normal (spec/card.md §4). Our own
+            // range was checked.
             errors.remove(CardStatus::OUT_OF_RANGE);
         }
         if status.intersects(errors) {
@@ -509,8 +510,8 @@ impl Machine for Transfer {
                 if self.open_ended { self.stop() } else { self.moved(now) }
             }
             TransferPhase::Stop => self.moved(now),
-            // A CMD13 whose answer got lost fails the write: the card clears its error bits once they are read, so
-            // that a second answer would not show them.
+            // A CMD13 whose answer got lost fails the write: the card clears its error bits once they are
+            // read, so that a second answer would not show them.
             TransferPhase::Ready | TransferPhase::Check => {
                 if status.is_ready() {
                     self.success()

@@ -68,7 +68,8 @@ impl Cid {
     pub fn info(&self) -> CidInfo {
         self.fields_of()
     }
-    /// Whether this can be a CID. Odd OIDs, names, months and reserved bits are not refused: real cards have them.
+    /// Whether this can be a CID. Odd OIDs, names, months and reserved bits are not refused: real cards have
+    /// them.
     ///
     /// # Errors
     /// The CRC is not accepted; no maker and no name; all bits one.

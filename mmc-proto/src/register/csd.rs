@@ -156,12 +156,12 @@ impl Csd {
     pub fn info(&self) -> CsdInfo {
         self.fields_of()
     }
-    /// Whether this can be the CSD of an SD card. Only what the capacity depends on is judged: real cards have odd
-    /// TRAN_SPEED, TAAC and reserved bits.
+    /// Whether this can be the CSD of an SD card. Only what the capacity depends on is judged: real cards
+    /// have odd TRAN_SPEED, TAAC and reserved bits.
     ///
     /// # Errors
-    /// The CRC is not accepted; a reserved structure (all ones); no basic command class (all zeros); a block length below 512
-    /// or above 2048.
+    /// The CRC is not accepted; a reserved structure (all ones); no basic command class (all zeros); a block
+    /// length below 512 or above 2048.
     pub fn check(&self, policy: CrcPolicy) -> Result<(), RegisterError> {
         policy.check(&self.0)?;
         let bad = |field, value: u64, why| Err(RegisterError::Field { field, value, why });

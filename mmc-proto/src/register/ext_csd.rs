@@ -7,8 +7,8 @@ pub use table::*;
 use super::RegisterError;
 use core::fmt;
 
-/// The extended card specific data of an MMC of version 4.0 or later: raw bytes, byte 0 first. No checksum of its own
-/// guards it, only the CRC16 of the transfer.
+/// The extended card specific data of an MMC of version 4.0 or later: raw bytes, byte 0 first. No checksum of
+/// its own guards it, only the CRC16 of the transfer.
 ///
 /// ```
 /// use mmc_proto::register::ext_csd::{self, ExtCsd};

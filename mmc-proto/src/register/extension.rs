@@ -1,5 +1,6 @@
-//! SD extension registers: the general information page and the register sets for power management and performance
-//! (`spec/card.md` §2.8). They are read by CMD48, 512 bytes a page; unlike other SD registers they are little-endian.
+//! SD extension registers: the general information page and the register sets for power management and
+//! performance (`spec/card.md` §2.8). They are read by CMD48, 512 bytes a page; unlike other SD registers
+//! they are little-endian.
 
 use super::RegisterError;
 use core::fmt;
@@ -109,8 +110,8 @@ impl GeneralInfo {
     pub fn count(&self) -> u8 {
         self.0.get(4).copied().unwrap_or(0)
     }
-    /// The extensions, in order: at most [`count`](Self::count), and never more than the page can hold. Ends where the chain leaves the
-    /// page or goes backwards.
+    /// The extensions, in order: at most [`count`](Self::count), and never more than the page can hold. Ends
+    /// where the chain leaves the page or goes backwards.
     pub fn extensions(&self) -> impl Iterator<Item = Extension<'_>> {
         let mut at = 16_usize;
         let mut left = self.count();

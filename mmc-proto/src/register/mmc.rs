@@ -94,8 +94,8 @@ impl MmcCidInfo {
 
 /// The year of a date code 0..=15 (upper bits are ignored).
 ///
-/// 1997 + code; from `EXT_CSD_REV` 5 on codes 0..=12 mean 2013..=2025; from 9 on the codes mean 2023..=2038. Without
-/// `ext_csd_rev` the first rule holds.
+/// 1997 + code; from `EXT_CSD_REV` 5 on codes 0..=12 mean 2013..=2025; from 9 on the codes mean 2023..=2038.
+/// Without `ext_csd_rev` the first rule holds.
 #[must_use]
 pub fn mmc_year(code: u8, ext_csd_rev: Option<u8>) -> u16 {
     let base = u16::from(code & 0xf).saturating_add(1997);
@@ -200,7 +200,8 @@ impl MmcCsd {
         };
         m.saturating_mul(speed_unit(self.tran_speed()))
     }
-    /// Capacity in bytes as the CSD states it; a lie when [`capacity_from_ext_csd`](Self::capacity_from_ext_csd).
+    /// Capacity in bytes as the CSD states it; a lie when
+    /// [`capacity_from_ext_csd`](Self::capacity_from_ext_csd).
     #[must_use]
     pub fn csd_capacity_bytes(&self) -> u64 {
         let shift = u32::from(self.c_size_mult()).saturating_add(2).saturating_add(self.read_bl_len().into());
@@ -242,8 +243,8 @@ impl MmcCsd {
     /// Whether this can be the CSD of an MMC.
     ///
     /// # Errors
-    /// The CRC is not accepted; no command class at all (all zeros); a block length below 512 or above 4096 (all
-    /// ones).
+    /// The CRC is not accepted; no command class at all (all zeros); a block length below 512 or above 4096
+    /// (all ones).
     pub fn check(&self, policy: CrcPolicy) -> Result<(), RegisterError> {
         policy.check(&self.0)?;
         let bad = |field, value: u64, why| Err(RegisterError::Field { field, value, why });

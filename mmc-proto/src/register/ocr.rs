@@ -3,8 +3,8 @@
 use super::RegisterError;
 use core::fmt;
 
-/// The operating conditions register, as R3 carries it. The 32 bits are the value: there is nothing to decode into
-/// another form.
+/// The operating conditions register, as R3 carries it. The 32 bits are the value: there is nothing to decode
+/// into another form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ocr(pub u32);
 
@@ -35,7 +35,8 @@ impl Ocr {
     pub const fn power_up(self) -> bool {
         self.bit(31)
     }
-    /// SD bit 30: addresses are sectors (SDHC and later); means something only with [`power_up`](Self::power_up).
+    /// SD bit 30: addresses are sectors (SDHC and later); means something only with
+    /// [`power_up`](Self::power_up).
     #[must_use]
     pub const fn ccs(self) -> bool {
         self.bit(30)

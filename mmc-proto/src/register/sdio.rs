@@ -132,8 +132,8 @@ impl Fbr {
     pub fn at(&self, offset: u8) -> u8 {
         self.0.get(usize::from(offset)).copied().unwrap_or(0)
     }
-    /// The standard interface: 0 none, 1 UART, 2 and 3 Bluetooth, 4 GPS, 5 camera, 6 PHS, 7 WLAN, 8 ATA; of code 15 the
-    /// extended code, plus 256.
+    /// The standard interface: 0 none, 1 UART, 2 and 3 Bluetooth, 4 GPS, 5 camera, 6 PHS, 7 WLAN, 8 ATA; of
+    /// code 15 the extended code, plus 256.
     #[must_use]
     pub fn interface(&self) -> u16 {
         match self.at(0) & 0xf {
@@ -206,8 +206,8 @@ pub struct CisError {
     pub left: usize,
 }
 
-/// The tuples of a CIS, in order, up to the end tuple 0xFF or the end of the bytes. Null tuples (0x00) are left out;
-/// after an error there are no more.
+/// The tuples of a CIS, in order, up to the end tuple 0xFF or the end of the bytes. Null tuples (0x00) are
+/// left out; after an error there are no more.
 #[derive(Clone, Debug)]
 pub struct Tuples<'a> {
     bytes: &'a [u8],

@@ -108,7 +108,8 @@ impl Ssr {
     pub fn has_card_maintenance(&self) -> bool {
         self.performance_enhance() & 1 == 1
     }
-    /// Milliseconds the erase of one allocation unit takes, without the offset, rounded down; 0 if not stated.
+    /// Milliseconds the erase of one allocation unit takes, without the offset, rounded down; 0 if not
+    /// stated.
     #[must_use]
     pub fn erase_ms_per_au(&self) -> u32 {
         u32::from(self.erase_timeout_s())
@@ -124,8 +125,8 @@ impl Ssr {
     /// Whether this can be an SD status.
     ///
     /// # Errors
-    /// A reserved bus width (all ones), or nothing but zeros (a stuck line; a card that really says nothing loses nothing by
-    /// it).
+    /// A reserved bus width (all ones), or nothing but zeros (a stuck line; a card that really says nothing
+    /// loses nothing by it).
     pub fn check(&self) -> Result<(), RegisterError> {
         let bad = |field, value: u8, why| Err(RegisterError::Field { field, value: value.into(), why });
         if self.dat_bus_width() == 0 {

@@ -192,8 +192,8 @@ pub struct Run<T> {
     pub steps: u32,
 }
 
-/// Drives `machine` until it is done. `answer` gives the result of one step and how long it took; a step with a limit
-/// never takes longer than that (a host sees to it).
+/// Drives `machine` until it is done. `answer` gives the result of one step and how long it took; a step with
+/// a limit never takes longer than that (a host sees to it).
 ///
 /// # Panics
 /// After 100,000 steps.

@@ -11,7 +11,8 @@ pub struct Field {
     pub len: u8,
     /// The `EXT_CSD_REV` that brought it (0 = 4.0 … 4 = 4.4, 5 = 4.41, 6 = 4.5, 7 = 5.0, 8 = 5.1).
     pub since: u8,
-    /// Who may change it: `R` read only, `W` once, `/E` often, `/C_P` until power-down or reset, `/E_P` set anew after each.
+    /// Who may change it: `R` read only, `W` once, `/E` often, `/C_P` until power-down or reset, `/E_P` set
+    /// anew after each.
     pub access: &'static str,
 }
 
@@ -172,7 +173,8 @@ fields! {
     OUT_OF_INTERRUPT_TIME [198; 1] 5 "R";
     /// Driver strength: bit n = type n.
     DRIVER_STRENGTH [197; 1] 6 "R";
-    /// Speed modes: bits 0 HS 26, 1 HS 52, 2 DDR52 1.8/3 V, 3 DDR52 1.2 V, 4 HS200 1.8 V, 5 HS200 1.2 V, 6 HS400 1.8 V, 7 HS400 1.2 V.
+    /// Speed modes: bits 0 HS 26, 1 HS 52, 2 DDR52 1.8/3 V, 3 DDR52 1.2 V, 4 HS200 1.8 V, 5 HS200 1.2 V, 6
+    /// HS400 1.8 V, 7 HS400 1.2 V.
     DEVICE_TYPE [196; 1] 0 "R";
     /// Csd structure: 0..2 as CSD.
     CSD_STRUCTURE [194; 1] 0 "R";
@@ -188,11 +190,13 @@ fields! {
     HS_TIMING [185; 1] 0 "R/W/E_P";
     /// Strobe support, bit 0.
     STROBE_SUPPORT [184; 1] 8 "R";
-    /// Bus width: 0, 1, 2 = 1/4/8 SDR; 5, 6 = 4/8 DDR; bit 7 enhanced strobe; not readable by rule (some return it).
+    /// Bus width: 0, 1, 2 = 1/4/8 SDR; 5, 6 = 4/8 DDR; bit 7 enhanced strobe; not readable by rule (some
+    /// return it).
     BUS_WIDTH [183; 1] 0 "W/E_P";
     /// Erased mem cont: 0 or 1.
     ERASED_MEM_CONT [181; 1] 0 "R";
-    /// Partition config: bit 6 BOOT_ACK, bits 5:3 boot enable 0, 1, 2, 7 user, bits 2:0 access 0 user, 1 boot1, 2 boot2, 3 RPMB, 4..7 GP1..4.
+    /// Partition config: bit 6 BOOT_ACK, bits 5:3 boot enable 0, 1, 2, 7 user, bits 2:0 access 0 user, 1
+    /// boot1, 2 boot2, 3 RPMB, 4..7 GP1..4.
     PARTITION_CONFIG [179; 1] 3 "R/W/E & R/W/E_P";
     /// Boot config prot: bit 0 power-on, bit 4 permanent.
     BOOT_CONFIG_PROT [178; 1] 3 "R/W & R/W/C_P";
@@ -204,7 +208,8 @@ fields! {
     BOOT_WP_STATUS [174; 1] 6 "R";
     /// Boot wp: bit 7 SEC_SEL, 6 PWR_WP_DIS, 4 PERM_WP_DIS, 3 PERM_SEC, 2 PERM_WP_EN, 1 PWR_SEC, 0 PWR_WP_EN.
     BOOT_WP [173; 1] 4 "R/W & R/W/C_P";
-    /// User wp: bit 7 PERM_PSWD_DIS, 6 CD_PERM_WP_DIS, 4 US_PERM_WP_DIS, 3 US_PWR_WP_DIS, 2 US_PERM_WP_EN, 0 US_PWR_WP_EN.
+    /// User wp: bit 7 PERM_PSWD_DIS, 6 CD_PERM_WP_DIS, 4 US_PERM_WP_DIS, 3 US_PWR_WP_DIS, 2 US_PERM_WP_EN, 0
+    /// US_PWR_WP_EN.
     USER_WP [171; 1] 4 "R/W & R/W/C_P & R/W/E_P";
     /// Firmware configuration: bit 0 updates disabled for ever.
     FW_CONFIG [169; 1] 4 "R/W";
