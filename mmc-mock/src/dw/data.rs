@@ -88,6 +88,7 @@ impl Data {
     fn resume(&mut self, since: Instant, now: Instant) {
         let by = now - since;
         self.from += by;
+        self.prev_end += by;
         self.start += by;
         self.end += by;
         self.stalled = None;
@@ -336,7 +337,7 @@ impl<C: Card> Core<C> {
                 continue;
             }
             let (start, end) = self.plan(d, d.k);
-            if d.read {
+            if d.read && d.loaded.is_none() {
                 let silent = d.card.is_none() || !self.connected();
                 if silent || matches!(fault, Some(Fault::ReadNothing(_))) || start - d.prev_end > timeout {
                     self.data_fails(d, d.prev_end, int::DRTO);
