@@ -5,13 +5,13 @@ use crate::experiment::{BackDoor, HostKind};
 use crate::workload::block::{Disk, Finished, Key, Note};
 use mmc_block::{Observer, Place, Settings, Tag, Ticket};
 use mmc_dw_hsdk::platform::HSDK;
-use mmc_dw_hsdk::{DwEngine, Ring};
+use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Ring};
 use mmc_hal::Batch;
 use mmc_mock::card::{Card, SdCard, SdConfig, Shared};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, MockHost, Wakes};
-use mmc_proto::host::{Host, Why};
+use mmc_proto::host::{Host, Irq, IrqHandler};
 use mmc_proto::machine::{Conductor, Identified, Identify, Turn};
 use mmc_sched::{
     AnyPolicy, Completed, Dispatch, Inserted, Kind, Limits, Outcome, Queue, Rejected, Request, RequestId,
@@ -138,21 +138,60 @@ impl Observer for Notes {
     }
 }
 
-/// A disk over any host whose model can say when it next does something.
-struct Stack<H: Host<Payload = BufBatch>, W> {
-    disk: mmc_block::Disk<H, Sched, Box<[Tag<Buf>]>, Notes>,
-    model: W,
+/// What is below a host, as an interrupt sees it.
+trait Line {
+    /// Handles an interrupt if one is pending.
+    fn service(&mut self) -> bool;
+    /// When the next one can come.
+    fn next_event(&self) -> Instant;
 }
 
-impl<H: Host<Payload = BufBatch>, W: Wakes> Disk for Stack<H, W> {
+/// No controller, no interrupt line: the mock host names its instants itself.
+struct NoLine;
+impl Line for NoLine {
+    fn service(&mut self) -> bool {
+        false
+    }
+    fn next_event(&self) -> Instant {
+        Instant::NEVER
+    }
+}
+
+/// The DesignWare model's line and the driver's interrupt half.
+struct DwLine {
+    model: Dw<CardHandle>,
+    half: IrqHalf<Dw<CardHandle>>,
+}
+impl Line for DwLine {
+    fn service(&mut self) -> bool {
+        self.model.irq() && self.half.handle() == Irq::Wake
+    }
+    fn next_event(&self) -> Instant {
+        self.model.next_event()
+    }
+}
+
+/// A disk over any host.
+struct Stack<H: Host<Payload = BufBatch>, L> {
+    disk: mmc_block::Disk<H, Sched, Box<[Tag<Buf>]>, Notes>,
+    line: L,
+}
+
+impl<H: Host<Payload = BufBatch>, L: Line> Disk for Stack<H, L> {
     fn submit(&mut self, r: Request, buf: Buf, now: Instant) -> Result<Key, String> {
         self.disk.submit(r, buf, now).map(key).map_err(|e| format!("the disk refused a request: {e:?}"))
     }
     fn poll(&mut self, now: Instant) -> Instant {
-        match self.disk.poll(now) {
-            mmc_block::Next::Idle => Instant::NEVER,
-            mmc_block::Next::Wait { why: Why::Timer, until } => until,
-            mmc_block::Next::Wait { why: Why::Interrupt, until } => until.min(self.model.next_event()),
+        self.line.service();
+        loop {
+            let next = self.disk.poll(now);
+            // What the driver did may have raised the line again at this instant.
+            if !self.line.service() {
+                return match next {
+                    mmc_block::Next::Idle => Instant::NEVER,
+                    mmc_block::Next::Wait { until, .. } => until.min(self.line.next_event()),
+                };
+            }
         }
     }
     fn note(&mut self) -> Option<(Instant, Note)> {
@@ -181,18 +220,18 @@ pub struct Setup {
 ///
 /// # Errors
 /// What identification or set-up said.
-pub fn assemble<H, W>(
+fn assemble<H, L>(
     mut host: H,
-    model: W,
+    mut line: L,
     clock: &Clock,
     sched: Sched,
     setup: Setup,
-) -> Result<(Box<dyn Disk>, Identified), String>
+) -> Result<Box<dyn Disk>, String>
 where
     H: Host<Payload = BufBatch> + 'static,
-    W: Wakes + 'static,
+    L: Line + 'static,
 {
-    let identified = identify(&mut host, &model, clock)?;
+    let identified = identify(&mut host, &mut line, clock)?;
     let slots = sched.capacity();
     let tags: Box<[Tag<Buf>]> = std::iter::repeat_with(Tag::default).take(slots + 512).collect();
     let settings = Settings { nr_requests: setup.nr_requests.into(), ..Settings::default() };
@@ -202,22 +241,23 @@ where
             .map_err(|e| format!("cannot set up the disk: {e}"))?;
     // As Linux' mmc driver: one command on the bus, one prepared.
     disk.prepare_with(batch()).map_err(|e| format!("cannot set up the disk: {e}"))?;
-    Ok((Box::new(Stack { disk, model }), identified))
+    Ok(Box::new(Stack { disk, line }))
 }
 
-fn identify<H, W>(host: &mut H, model: &W, clock: &Clock) -> Result<Identified, String>
-where
-    H: Host<Payload = BufBatch>,
-    W: Wakes,
-{
+fn identify(
+    host: &mut impl Host<Payload = BufBatch>,
+    line: &mut impl Line,
+    clock: &Clock,
+) -> Result<Identified, String> {
     let mut scratch = BufBatch::new(1);
     let _ = scratch.push(Buf(vec![0; 512]), 0, 512);
     let mut conductor = Conductor::new(Identify::new(&host.capabilities()), Some(scratch));
     loop {
+        line.service();
         match conductor.poll(host, clock.now()) {
             Turn::Done(result, _) => return result.map_err(|e| format!("the card was not identified: {e}")),
-            Turn::Wait { why, until } => {
-                let next = if why == Why::Interrupt { until.min(model.next_event()) } else { until };
+            Turn::Wait { until, .. } => {
+                let next = until.min(line.next_event());
                 if next.is_never() {
                     return Err("the card was not identified: nothing happens any more".into());
                 }
@@ -252,13 +292,6 @@ impl BackDoor for Door {
     }
 }
 
-struct Silent;
-impl Wakes for Silent {
-    fn next_event(&self) -> Instant {
-        Instant::NEVER
-    }
-}
-
 /// The whole stack over a fresh card of preset `card`, and a back door to that card.
 ///
 /// # Errors
@@ -280,16 +313,19 @@ pub fn build(
     let at = memory.alloc(RING);
     let ring = Ring::new(memory.window(at, RING as u32), at, RING as u32).map_err(|e| e.to_string())?;
     let dma = MemoryDma::new(memory, u64::from(u32::MAX));
-    let dw = DwEngine::new(controller.clone(), ring, dma, HSDK);
+    // A mailbox lives for ever; a run leaks one of a few words.
+    let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new()));
+    let (dw, half) = DwEngine::split(controller.clone(), controller.clone(), mailbox, ring, dma, HSDK);
     match host {
         HostKind::Dw => {
-            let (disk, _) = assemble(dw, controller.clone(), clock, sched, setup)?;
+            let line = DwLine { model: controller.clone(), half };
+            let disk = assemble(dw, line, clock, sched, setup)?;
             Ok((disk, Box::new(Door { card, controller: Some(controller) })))
         }
         HostKind::Mock => {
             // The same numbers as the DesignWare host has: only the controller is left out.
             let mock = MockHost::new(card.clone(), dw.capabilities());
-            let (disk, _) = assemble(mock, Silent, clock, sched, setup)?;
+            let disk = assemble(mock, NoLine, clock, sched, setup)?;
             Ok((disk, Box::new(Door { card, controller: None })))
         }
     }
