@@ -40,6 +40,17 @@ pub enum NoPolicy {
 }
 
 impl AnyPolicy {
+    /// The names of the policies that are built in, `none` first; [`by_name`](Self::by_name) takes each of them.
+    pub const NAMES: &'static [&'static str] = &[
+        "none",
+        #[cfg(feature = "mq-deadline")]
+        "mq-deadline",
+        #[cfg(feature = "deadline")]
+        "deadline",
+        #[cfg(feature = "bfq")]
+        "bfq",
+    ];
+
     /// The policy of this name with default tunables; the rules of a certain kernel are named behind a slash,
     /// `mq-deadline/5.10`.
     ///
