@@ -45,7 +45,7 @@ fn whole(v: f64) -> String {
 
 fn size(bytes: u64) -> String {
     let mib = bytes >> 20;
-    if mib % 1024 == 0 { format!("{}G", mib / 1024) } else { format!("{mib}M") }
+    if mib.is_multiple_of(1024) { format!("{}G", mib / 1024) } else { format!("{mib}M") }
 }
 
 impl Row<'_> {

@@ -292,6 +292,9 @@ impl BackDoor for Door {
     }
 }
 
+/// A disk, and the back door to its card.
+pub type Built = (Box<dyn Disk>, Box<dyn BackDoor>);
+
 /// The whole stack over a fresh card of preset `card`, and a back door to that card.
 ///
 /// # Errors
@@ -303,7 +306,7 @@ pub fn build(
     clock: &Clock,
     sched: Sched,
     setup: Setup,
-) -> Result<(Box<dyn Disk>, Box<dyn BackDoor>), String> {
+) -> Result<Built, String> {
     let profile = Profile::named(card).map_err(|e| e.to_string())?;
     let config = SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) };
     let card = Shared::new(SdCard::new(config).map_err(|e| e.to_string())?);

@@ -208,11 +208,13 @@ pub fn run(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What a run gave and how long it really took.
+type Timed = Result<(Outcome, f64), RunError>;
+
 /// Runs all policies, on as many threads as there are processors; the order of the results is that of the list.
 fn run_all(config: &Config, policies: &[PolicySpec]) -> Result<Vec<(Outcome, f64)>, RunError> {
     let progress: Vec<Progress> = policies.iter().map(|_| Progress::default()).collect();
-    let results: Vec<Mutex<Option<Result<(Outcome, f64), RunError>>>> =
-        policies.iter().map(|_| Mutex::new(None)).collect();
+    let results: Vec<Mutex<Option<Timed>>> = policies.iter().map(|_| Mutex::new(None)).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(policies.len());
     std::thread::scope(|s| {

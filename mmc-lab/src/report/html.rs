@@ -31,10 +31,10 @@ pub fn render(outcomes: &[Outcome]) -> String {
         b.name,
         escape(&headline(outcomes))
     );
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<p class=\"soft\">Board {}: {} of RAM, {} scheduler tags, requests up to {}. Card {}. bonnie++ with a file of {}. \
-         Host {}, seed {}. Simulated in virtual time.</p>\n",
+         Host {}, seed {}. Simulated in virtual time.</p>",
         b.name,
         format_size(b.ram),
         b.nr_requests,

@@ -79,8 +79,8 @@ impl Axis {
     fn shows(&self, from: u64, to: u64) -> bool {
         to as f64 / 1e9 > self.from && (from as f64 / 1e9) < self.to
     }
-    fn bar(&self, out: &mut String, class: &str, from: u64, to: u64, y: f64, h: f64, more: &str) {
-        let (a, b) = (self.x(from), self.x(to));
+    fn bar(&self, out: &mut String, class: &str, span: (u64, u64), y: f64, h: f64, more: &str) {
+        let (a, b) = (self.x(span.0), self.x(span.1));
         let _ = write!(
             out,
             "<rect class=\"{class}\" x=\"{a:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{h:.1}\"{more}/>",
@@ -133,12 +133,12 @@ fn panel(out: &mut String, o: &Outcome, y: f64) -> f64 {
     label(out, "card serves", at + 16.0);
     for (k, (a, b, class)) in commands(&o.events).into_iter().filter(|c| axis.shows(c.0, c.1)).enumerate() {
         let more = if k % 2 == 0 { "" } else { " opacity=\".72\"" };
-        axis.bar(out, css(class), a, b, at, 22.0, more);
+        axis.bar(out, css(class), (a, b), at, 22.0, more);
     }
     at += 30.0;
     label(out, "journal write", at + 12.0);
-    axis.bar(out, "journal", start, issued, at + 5.0, 5.0, " opacity=\".45\"");
-    axis.bar(out, "journal", issued, end, at, 16.0, "");
+    axis.bar(out, "journal", (start, issued), at + 5.0, 5.0, " opacity=\".45\"");
+    axis.bar(out, "journal", (issued, end), at, 16.0, "");
     let mut tasks: Vec<&str> = o.sleeps.iter().map(|s| s.0.as_str()).collect();
     tasks.sort_unstable();
     tasks.dedup();
@@ -153,7 +153,7 @@ fn panel(out: &mut String, o: &Outcome, y: f64) -> f64 {
         for s in spans {
             let hung = s.2.since(s.1) >= o.config.board.hung;
             let class = if hung { "journal" } else { "sync" };
-            axis.bar(out, class, s.1.as_nanos(), s.2.as_nanos(), at, 14.0, " opacity=\".8\"");
+            axis.bar(out, class, (s.1.as_nanos(), s.2.as_nanos()), at, 14.0, " opacity=\".8\"");
         }
     }
     at += 26.0;

@@ -224,6 +224,9 @@ pub struct Totals {
     pub depth_max: usize,
 }
 
+/// Looks at the bytes of a completed read: first sector, bytes.
+type OnRead = dyn Fn(u64, &[u8]);
+
 /// The block layer.
 pub struct Block {
     sim: Sim,
@@ -232,7 +235,7 @@ pub struct Block {
     events: RefCell<Vec<Event>>,
     max_sectors: u32,
     spare: RefCell<Vec<Vec<u8>>>,
-    on_read: RefCell<Option<Box<dyn Fn(u64, &[u8])>>>,
+    on_read: RefCell<Option<Box<OnRead>>>,
     totals: Cell<Totals>,
     failed: RefCell<Option<String>>,
     names: RefCell<HashMap<String, Arc<str>>>,

@@ -75,7 +75,7 @@ impl Random {
         self.0.set(s);
         let z = (s ^ (s >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (u128::from(z ^ (z >> 31)) * u128::from(n) >> 64) as u64
+        ((u128::from(z ^ (z >> 31)) * u128::from(n)) >> 64) as u64
     }
 }
 

@@ -361,44 +361,46 @@ impl Cache {
 
     /// Submits reads for the pages of `from..to` that are not in memory.
     async fn fetch(self: &Rc<Self>, task: &Task, from: usize, to: usize, flags: Flags) {
-        let mut plug = Plug::default();
-        let mut i = from;
-        while i < to {
-            let mut f = self.file.borrow_mut();
-            if f.pages[i].cached {
-                i += 1;
-                continue;
-            }
-            if !f.pages[i].allocated {
-                self.insert(&mut f, i);
-                i += 1;
-                continue;
-            }
-            let first = i;
-            let sector = place(f.start, i);
-            while i < to
-                && !f.pages[i].cached
-                && f.pages[i].allocated
-                && place(f.start, i) == sector + (i - first) as u64 * u64::from(PAGE_SECTORS)
-            {
-                self.insert(&mut f, i);
-                i += 1;
-            }
-            let run = first..i;
-            let (me, pages) = (Rc::downgrade(self), run.clone());
-            let arrived = move || {
-                if let Some(c) = me.upgrade() {
-                    c.file.borrow_mut().pages[pages].iter_mut().for_each(|p| p.reading = None);
-                }
-            };
-            let bio = self.block.bio(run.len() as u32 * PAGE_SECTORS, Some(Box::new(arrived)));
-            for p in &mut f.pages[run] {
-                p.reading = Some(bio.clone());
-            }
-            drop(f);
+        let (mut plug, mut at) = (Plug::default(), from);
+        while let Some((bio, sector, end)) = self.next_missing(at, to) {
             self.block.submit(task, &bio, Op::Read, flags, sector, &mut plug, |_, _| ()).await;
+            at = end;
         }
         self.block.unplug(task, &mut plug).await;
+    }
+
+    /// The next run of pages in `from..to` that must come from the card, marked as being read: its bio, its first
+    /// sector and its end. Pages that were never written are in memory at once.
+    fn next_missing(self: &Rc<Self>, from: usize, to: usize) -> Option<(Rc<Bio>, u64, usize)> {
+        let mut f = self.file.borrow_mut();
+        let mut first = from;
+        while first < to && (f.pages[first].cached || !f.pages[first].allocated) {
+            self.insert(&mut f, first);
+            first += 1;
+        }
+        if first == to {
+            return None;
+        }
+        let (sector, mut end) = (place(f.start, first), first);
+        while end < to
+            && !f.pages[end].cached
+            && f.pages[end].allocated
+            && place(f.start, end) == sector + (end - first) as u64 * u64::from(PAGE_SECTORS)
+        {
+            self.insert(&mut f, end);
+            end += 1;
+        }
+        let me = Rc::downgrade(self);
+        let arrived = move || {
+            if let Some(c) = me.upgrade() {
+                c.file.borrow_mut().pages[first..end].iter_mut().for_each(|p| p.reading = None);
+            }
+        };
+        let bio = self.block.bio((end - first) as u32 * PAGE_SECTORS, Some(Box::new(arrived)));
+        for p in &mut f.pages[first..end] {
+            p.reading = Some(bio.clone());
+        }
+        Some((bio, sector, end))
     }
 }
 
