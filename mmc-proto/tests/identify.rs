@@ -2,7 +2,7 @@
 
 mod support;
 
-use mmc_proto::bus::{Timing, Width};
+use mmc_proto::bus::{Power, Timing, Width};
 use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, Step};
 use mmc_time::Duration;
@@ -246,4 +246,84 @@ fn a_board_that_cannot_switch_the_supply_is_good_enough() {
         _ => (Ok(Reply::default()), Duration::ZERO),
     });
     assert!(run.out.is_ok(), "{:?}", run.out);
+}
+
+fn error(cause: Cause, phase: Phase, index: u8) -> Result<Reply, HostError> {
+    Err(HostError { cause, phase, index })
+}
+
+#[test]
+fn each_round_has_its_own_two_seconds() {
+    let mut card = Card { busy: 80, ..Card::sdhc() };
+    let mut broken = 1;
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        Step::Power(power) => {
+            if *power == Power::Off {
+                card.busy = 80;
+            }
+            (Ok(Reply::default()), Duration::ZERO)
+        }
+        Step::Do(a) if a.command.index == 2 && broken > 0 => {
+            broken -= 1;
+            (error(Cause::Crc, Phase::Command, 2), Duration::ZERO)
+        }
+        Step::Do(a) => (card.answer(&a.command, scratch), Duration::ZERO),
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    assert!(run.out.is_ok(), "{:?}", run.out);
+    assert!(run.took > Duration::from_secs(3), "twice 80 polls: {}", run.took);
+}
+
+#[test]
+fn a_host_that_takes_all_the_time_it_is_given_cannot_stretch_it() {
+    let mut card = Card { busy: 40, ..Card::sdhc() };
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        Step::Power(_) | Step::Bus(_) => {
+            card.busy = 40;
+            (Ok(Reply::default()), Duration::from_secs(1))
+        }
+        // Never ready at the end: all of it again, as often as it is tried.
+        Step::Do(a) if a.command.index == 13 && a.command.data.is_none() => {
+            (Ok(Reply { words: [support::PRG, 0, 0, 0], bytes: 0 }), a.limit)
+        }
+        Step::Do(a) => (card.answer(&a.command, scratch), a.limit),
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    assert_eq!(run.out.unwrap_err().cause, IdentifyCause::Limit);
+    assert!(run.took <= Identify::LIMIT + Duration::from_secs(1), "{}", run.took);
+}
+
+#[test]
+fn a_card_that_never_stops_sending_is_not_asked_for_ever() {
+    let mut card = Card { scr: None, ..Card::sdhc() };
+    let mut stops = 0;
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        Step::Do(a) if a.command.index == 13 && a.command.data.is_none() => {
+            (Ok(Reply { words: [0x0b00, 0, 0, 0], bytes: 0 }), Duration::ZERO)
+        }
+        Step::Do(a) => {
+            stops += u32::from(a.command.index == 12);
+            (card.answer(&a.command, scratch), Duration::ZERO)
+        }
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    assert!(run.out.is_err());
+    assert!(stops > 0 && stops < 60, "{stops} times CMD12");
+}
+
+#[test]
+fn scratch_the_host_did_not_fill_is_no_register() {
+    let mut card = Card::sdhc();
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        Step::Do(a) => {
+            let scr = a.command.index == 51;
+            let mut answer = card.answer(&a.command, scratch);
+            if let (true, Ok(reply)) = (scr, &mut answer) {
+                reply.bytes = 0;
+            }
+            (answer, Duration::ZERO)
+        }
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    assert_eq!(run.out.unwrap().scr, None);
 }
