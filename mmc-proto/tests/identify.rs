@@ -327,3 +327,18 @@ fn scratch_the_host_did_not_fill_is_no_register() {
     });
     assert_eq!(run.out.unwrap().scr, None);
 }
+
+#[test]
+fn a_card_that_falls_silent_after_a_bad_register_is_given_up() {
+    let mut card = Card { scr: None, ..Card::sdhc() };
+    let run = drive(Identify::new(&caps()), |step, scratch| match step {
+        Step::Do(a) if a.command.index == 13 && a.command.data.is_none() => {
+            (error(Cause::Timeout, Phase::Command, 13), Duration::ZERO)
+        }
+        Step::Do(a) => (card.answer(&a.command, scratch), Duration::ZERO),
+        _ => (Ok(Reply::default()), Duration::ZERO),
+    });
+    let silent = HostError { cause: Cause::Timeout, phase: Phase::Command, index: 13 };
+    assert_eq!(run.out.unwrap_err().cause, IdentifyCause::Host(silent));
+    assert!(run.steps < 200, "{} steps", run.steps);
+}
