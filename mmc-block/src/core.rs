@@ -476,6 +476,9 @@ where
             let Some(e) = core.table.get(i) else { return };
             if let Some(id) = e.id {
                 core.scheduler.complete(id, Outcome { blocks: e.part.1, failed: true }, now);
+                if let Some(part) = core.pending.take_if(|part| part.head == id) {
+                    core.scheduler.complete(id, Outcome { blocks: part.blocks, failed: true }, now);
+                }
             }
             core.over(i, Err(error), now);
         });

@@ -57,7 +57,6 @@ where
     prepared: Option<(Job, H::Payload)>,
     /// Batches that carry nothing.
     spare: [Option<H::Payload>; 2],
-    prepares: bool,
 }
 
 impl<H, S: Scheduler, T, O> core::fmt::Debug for Disk<H, S, T, O>
@@ -103,7 +102,7 @@ where
         }
         let limits = host.capabilities().into();
         let core = Core::new(scheduler, card, limits, tags, settings, observer)?;
-        Ok(Self { host, core, running: None, prepared: None, spare: [Some(batch), None], prepares: false })
+        Ok(Self { host, core, running: None, prepared: None, spare: [Some(batch), None] })
     }
 
     /// From now on one command is prepared while another runs, with a second, empty batch as large as the
@@ -115,7 +114,6 @@ where
         if batch.capacity() == 0 || !batch.is_empty() {
             return Err(SetupError::NoBatch);
         }
-        self.prepares = true;
         self.put(batch);
         Ok(())
     }
@@ -200,9 +198,10 @@ where
         None
     }
 
-    /// While a command runs: takes the next one from the scheduler. `Some`: when to try again.
+    /// While a command runs: takes the next one from the scheduler, if there is a second batch. `Some`: when to
+    /// try again.
     fn prepare(&mut self, now: Instant) -> Option<Instant> {
-        if !self.prepares || self.prepared.is_some() || self.core.stopped().is_some() {
+        if self.prepared.is_some() || self.core.stopped().is_some() {
             return None;
         }
         let mut batch = self.spare()?;

@@ -180,8 +180,13 @@ fn a_full_pool_makes_requests_wait_and_a_full_table_refuses_them() {
     assert_eq!(disk.statistics().completed, 8);
     // Finished requests keep their places until they are taken.
     assert_eq!(disk.submit(r, buf(&r, 7), T0).unwrap_err().error, Refusal::TableFull);
-    assert!(disk.take_done().is_some());
-    disk.submit(r, buf(&r, 7), T0).unwrap();
+    let old = disk.take_done().unwrap().ticket;
+    let new = disk.submit(r, buf(&r, 7), T0).unwrap();
+    assert_eq!(new.index(), old.index(), "the only free place");
+    assert!(matches!(disk.abandon(old, T0), Abandoned::Unknown), "the old ticket is stale");
+    run(&mut disk, T0);
+    assert!(disk.take(old).is_none());
+    assert!(disk.take(new).is_some());
 }
 
 #[test]

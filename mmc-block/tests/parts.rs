@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use mmc_block::{BlockError, Settings};
 use mmc_mock::BufBatch;
-use mmc_sched::{Done, Pick, Policy, Pool};
+use mmc_sched::{Done, Pick, Policy, Pool, Scheduler};
 use mmc_time::Instant;
 use std::collections::VecDeque;
 
@@ -81,7 +81,10 @@ fn play(prepare: bool, fault: Option<(usize, Fault)>) -> (Commands, Vec<Result<(
     });
     let results = results.collect();
     assert!(disk.take_done().is_none());
-    assert_eq!((disk.core().outstanding(), disk.core().tags_in_use()), (0, 0));
+    assert_eq!(
+        (disk.core().outstanding(), disk.core().tags_in_use(), disk.core().scheduler().len()),
+        (0, 0, 0)
+    );
     let seen = fake.lock().seen.iter().map(|s| (s.lba, s.blocks)).collect();
     (seen, results)
 }
@@ -111,5 +114,42 @@ fn a_part_that_keeps_failing_ends_the_request() {
         assert_eq!(seen[..2], [(0, 4), (4, 4)]);
         assert!(seen[2..].iter().all(|s| s.0 >= 100), "no further part of it goes out: {seen:?}");
         assert!(results[0].is_err_and(|e| e.media_gone()));
+    }
+}
+
+#[test]
+fn a_part_that_was_given_out_too_early_dies_with_its_request() {
+    let fake = FakeHost::new(1024, 8);
+    fake.lock().faults.insert(0, Fault::Silent);
+    let mut disk = disk(&fake, Chunks::default(), 1, Settings { nr_requests: 1, retries: 0 });
+    disk.prepare_with(BufBatch::new(8)).unwrap();
+    // The second request waits for the only slot and gets it when the first one fails, its second part still with
+    // the disk, which could not send it.
+    let [failed, next] = [write(0, 10), write(100, 4)].map(|r| disk.submit(r, buf(&r, 1), T0).unwrap());
+    run(&mut disk, T0);
+    assert!(disk.take(failed).unwrap().result.is_err());
+    assert_eq!(disk.take(next).unwrap().result, Ok(()));
+    let seen: Vec<_> = fake.lock().seen.iter().map(|s| (s.lba, s.blocks)).collect();
+    assert_eq!(seen, [(0, 4), (100, 4)]);
+    assert!(disk.core().scheduler().is_empty());
+}
+
+#[test]
+fn a_shutdown_ends_requests_that_are_out_in_parts() {
+    for prepare in [false, true] {
+        let fake = FakeHost::new(1024, 8);
+        let mut disk = disk(&fake, Chunks::default(), 8, Settings { nr_requests: 8, retries: 1 });
+        if prepare {
+            disk.prepare_with(BufBatch::new(8)).unwrap();
+        }
+        let tickets = [write(0, 10), write(100, 5)].map(|r| disk.submit(r, buf(&r, 1), T0).unwrap());
+        disk.poll(T0);
+        disk.shutdown(T0);
+        run(&mut disk, T0);
+        for t in tickets {
+            let done = disk.take(t).unwrap();
+            assert!(done.result.is_err() && done.buffer.is_some());
+        }
+        assert!(disk.core().scheduler().is_empty() && disk.take_done().is_none());
     }
 }
