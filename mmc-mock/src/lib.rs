@@ -10,6 +10,7 @@
 //! | something to go wrong | [`fault::Faults`]; what a host did wrong is in [`card::Card::violations`] |
 //! | a host without a controller | [`MockHost`], at the pace of the [`Wire`] |
 //! | time | a [`Clock`] that moves only when told to, and [`Wakes`] to know how far |
+//! | only what a card costs a scheduler | a [`scenario::Device`], apart from all the above |
 //! | memory of a bus master | [`Memory`], [`MemoryDma`], [`Buf`], [`BufBatch`] |
 //!
 //! ```
@@ -43,6 +44,7 @@ pub mod dw;
 pub mod fault;
 pub mod host;
 mod memory;
+pub mod scenario;
 pub mod storage;
 pub mod timing;
 mod wire;
