@@ -7,6 +7,34 @@
 //! is a switch in [`Config`]. A foreign driver needs no more than [`Mmio`] (`read32`, `write32`), the interrupt
 //! line [`Dw::irq`], the [`Clock`] to move on, and [`Memory`] to put descriptors and buffers in.
 //!
+//! ```
+//! use mmc_hal::Mmio;
+//! use mmc_mock::card::{SdCard, SdConfig};
+//! use mmc_mock::dw::{Config, Dw};
+//! use mmc_mock::timing::Profile;
+//! use mmc_mock::{Clock, Memory, Wakes};
+//!
+//! let (clock, memory) = (Clock::new(), Memory::new(0x8000_0000, 0xc000_0000));
+//! let card = SdCard::new(SdConfig::new(Profile::slow2018(), 1)).unwrap();
+//! let dw = Dw::new(card, clock.clone(), memory, Config::hsdk());
+//! for (offset, value) in [
+//!     (0x004, 1),           // PWREN
+//!     (0x108, 0x8000_0000), // the board's divider: 50 MHz
+//!     (0x008, 63),          // CLKDIV: 397 kHz
+//!     (0x010, 1),           // CLKENA
+//!     (0x02c, 0x8020_2000), // CMD: take the clock over
+//!     (0x024, 4),           // INTMASK: command done
+//!     (0x000, 0x10),        // CTRL: let the line go
+//!     (0x02c, 0xa000_8000), // CMD0 after 80 clocks
+//! ] {
+//!     dw.write32(offset, value);
+//! }
+//! clock.advance_to(dw.next_event());
+//! assert!(dw.irq());
+//! assert_eq!((dw.read32(0x44), clock.now().as_nanos()), (4, 322_561)); // 128 clocks
+//! assert!(dw.violations().is_empty());
+//! ```
+//!
 //! Not modelled: the boot and CE-ATA bits of CMD, read wait, `abort_read_data`, streams, the effect of RST_N,
 //! card voltage (but for the handshake of CMD11), DDR and sample phases, the card read threshold, more
 //! than one card, a memory that is not coherent.

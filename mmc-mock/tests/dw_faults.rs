@@ -258,6 +258,36 @@ fn interrupts_out_of_nothing_and_at_an_exact_access() {
 }
 
 #[test]
+fn a_host_that_is_slow_starves_the_wire_and_nothing_is_lost() {
+    let b = ready();
+    b.w(0x14, 0x0001_00ff);
+    b.sizes(512, 1024);
+    b.w(0x28, 50);
+    b.w(0x2c, 0xa000_2759);
+    b.wait(4);
+    // No word at all, then a few, then the rest: HTO each time after 256 clocks, and on it goes.
+    let t0 = b.clock.now();
+    assert_eq!(b.wait(0x400), 0x414);
+    assert_eq!(b.clock.now() - t0, Duration::from_nanos(20 * (1 + 256)));
+    b.w(RINTSTS, 0x414);
+    for w in 0..10 {
+        b.w(DATA, w);
+    }
+    assert_eq!(b.wait(0x400), 0x410);
+    b.w(RINTSTS, 0x400);
+    for w in 10..256 {
+        while b.r(STATUS) & 8 != 0 {
+            b.clock.advance(Duration::from_nanos(20 * 8));
+        }
+        b.w(DATA, w);
+    }
+    assert_eq!(b.wait(8) & !0x10, 8);
+    let words: Vec<u8> = (0..256_u32).flat_map(u32::to_le_bytes).collect();
+    assert!(b.card_bytes(50, 1024) == words);
+    b.no_violations();
+}
+
+#[test]
 fn memory_that_lags_behind() {
     let b = ready();
     b.dw.inject(Fault::LateData(50));

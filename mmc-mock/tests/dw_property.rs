@@ -232,7 +232,8 @@ proptest! {
         prop_assert_eq!(b.memory.regions(), 2);
     }
 
-    /// State is a function of the clock: looking in between changes nothing.
+    /// State is a function of the clock: looking in between changes nothing, and nothing changes before the event
+    /// that was announced.
     #[test]
     fn looking_often_or_seldom_is_the_same(
         config in config(),
@@ -257,8 +258,15 @@ proptest! {
             if let Op::Advance(ns) = op {
                 let to = often.clock.now() + Duration::from_nanos(ns);
                 for cut in &cuts {
-                    let next = often.dw.next_event().min(often.clock.now() + Duration::from_nanos(*cut));
-                    often.clock.advance_to(next.min(to));
+                    let status = || (often.rint(), often.r(0x8c) & 0x1fff, often.dw.irq());
+                    let (before, next) = (status(), often.dw.next_event());
+                    let at = (often.clock.now() + Duration::from_nanos(*cut)).min(to);
+                    if at < next {
+                        often.clock.advance_to(at);
+                        prop_assert_eq!(status(), before, "changed before {:?} without a word", next);
+                    } else {
+                        often.clock.advance_to(next.min(to));
+                    }
                     often.dw.advance();
                 }
                 often.clock.advance_to(to);

@@ -233,7 +233,9 @@ impl<C: Card> Core<C> {
         self.by_access();
         loop {
             let next = self.next_step();
-            if self.data_run(next.min(now)) {
+            let over = self.data_run(next.min(now));
+            self.levels();
+            if over {
                 continue;
             }
             if next > now {
@@ -244,7 +246,6 @@ impl<C: Card> Core<C> {
         }
         self.at(now);
         self.set_present(self.in_slot && self.card.present());
-        self.levels();
         self.due = if self.data.is_some() { Instant::ZERO } else { self.next_step() };
         let line = self.irq();
         self.counters.irq_edges += u64::from(line && !self.line);

@@ -43,7 +43,7 @@ pub(super) struct Data {
     /// Bytes of the phase; `u64::MAX`: open-ended.
     pub(super) total: u64,
     blocks: u32,
-    /// Of them, those of full length that the card counts alike, so that many can move at once.
+    /// Of them, those of full length, and of that length for the card too: so many can move at once.
     whole_blocks: u32,
     /// End of the response, later by the time the card clock stood still.
     from: Instant,
@@ -116,6 +116,7 @@ impl<C: Card> Core<C> {
         }
         let dma = self.idmac_enabled();
         let card = phase.filter(|p| p.read == read);
+        let card_blocks = card.and_then(|p| p.blocks).unwrap_or(u32::MAX);
         let alike = card.is_some_and(|p| u32::from(p.block_len) == block_len);
         self.data = Some(Data {
             read,
@@ -131,8 +132,8 @@ impl<C: Card> Core<C> {
             blocks: if bytes == 0 { u32::MAX } else { bytes.div_ceil(block_len) },
             whole_blocks: match bytes {
                 _ if !alike => 0,
-                0 => u32::MAX,
-                _ => bytes / block_len,
+                0 => card_blocks,
+                _ => card_blocks.min(bytes / block_len),
             },
             from: self.t,
             k: 0,
@@ -338,7 +339,8 @@ impl<C: Card> Core<C> {
             }
             let (start, end) = self.plan(d, d.k);
             if d.read && d.loaded.is_none() {
-                let silent = d.card.is_none() || !self.connected();
+                let has = |p: Phase| p.blocks.is_none_or(|n| d.k < n);
+                let silent = !d.card.is_some_and(has) || !self.connected();
                 if silent || matches!(fault, Some(Fault::ReadNothing(_))) || start - d.prev_end > timeout {
                     self.data_fails(d, d.prev_end, int::DRTO);
                     return Run::Wait;
@@ -411,13 +413,16 @@ impl<C: Card> Core<C> {
             return false;
         }
         let Self { memory, card, .. } = self;
-        let moved = memory.with(at, |b| {
-            let b = b.get_mut(..n as usize * len)?;
-            Some(if d.read { card.send_many(b, end) } else { card.take_many(b, end) })
+        let moved = memory.with(at, |b| match b.get_mut(..n as usize * len) {
+            Some(b) if d.read => Ok(card.send_many(b, end)),
+            Some(b) => Ok(card.take_many(b, end)),
+            None => Err((b.len() / len) as u32),
         });
-        let Some(moved) = moved.flatten() else {
-            self.bus_error();
-            return false;
+        let moved = match moved {
+            Some(Ok(moved)) => moved,
+            // The memory ends inside of the buffer: whole blocks up to there, the rest one by one.
+            Some(Err(whole)) if whole > 0 => return self.dma_many(d, limit, timeout, Some(d.k + whole)),
+            _ => return false,
         };
         let done = (moved / len).min(n as usize) as u32;
         if done == 0 {
@@ -443,7 +448,7 @@ impl<C: Card> Core<C> {
             }
             d.loaded = Some(sent);
         }
-        self.at(stands);
+        self.at(end);
         while d.moved < len {
             let Some((at, room)) = self.idmac_buffer() else {
                 d.stalled = Some(stands);
@@ -473,8 +478,6 @@ impl<C: Card> Core<C> {
             d.moved += n;
             self.idmac_consume(n);
         }
-        // A stall may have moved the end.
-        let end = if d.read { end.max(self.t) } else { end };
         self.block_done(d, fault, end)
     }
 
@@ -691,10 +694,17 @@ impl<C: Card> Core<C> {
 
     fn dma_event(&mut self, d: &Data) -> Instant {
         let (start, end) = self.plan(d, d.k);
-        if self.cfg.strict_fifoth && !self.fifoth_ok() {
-            return end;
+        let blocked = self.cfg.strict_fifoth && !self.fifoth_ok();
+        if blocked || d.whole_blocks == 0 {
+            // Every block of another length than the card's ends with an error.
+            return if d.read || !blocked { end } else { start };
         }
-        let last = self.plan(d, d.blocks.saturating_sub(1)).1;
+        // The card may know of fewer blocks: it is silent afterwards.
+        let last = match d.card.and_then(|p| p.blocks) {
+            Some(n) if n < d.blocks => n.saturating_sub(u32::from(d.read)),
+            _ => d.blocks.saturating_sub(1),
+        };
+        let last = self.plan(d, last.max(d.k)).1;
         let mut at = if d.read && last - d.prev_end > self.timeout() {
             if start - d.prev_end > self.timeout() { d.prev_end + self.timeout() } else { end }
         } else {
@@ -724,14 +734,14 @@ impl<C: Card> Core<C> {
         }
         let width = self.cfg.data_width.bytes() as usize;
         let have = self.fifo.len();
-        // Bytes until the watermark is crossed, until the FIFO is full or empty.
+        // Bytes until the watermark is crossed, until one finds the FIFO full or empty.
         let mark = if d.read {
             ((self.r.fifoth >> 16 & 0xfff) as usize + 1) * width
         } else {
             (self.r.fifoth & 0xfff) as usize * width
         };
         let to_mark = if d.read { mark.saturating_sub(have) } else { have.saturating_sub(mark) };
-        let to_stop = if d.read { self.fifo.space() } else { have };
+        let to_stop = 1 + if d.read { self.fifo.space() } else { have };
         let mut at = d.end;
         for n in [to_mark, to_stop] {
             if n > 0 && d.moved + n <= d.len() {

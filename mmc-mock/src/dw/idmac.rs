@@ -333,8 +333,14 @@ impl<C: Card> Core<C> {
         }
     }
 
-    /// How many bytes from here the next close that raises TI or RI, or the next missing descriptor, is; `None`:
-    /// not before the end of the phase. `done`: bytes moved so far, `total`: of the phase.
+    /// Whether all of a buffer is memory.
+    fn mapped(&self, at: u64, len: u32) -> bool {
+        len == 0 || self.memory.with(at, |b| b.len()).is_some_and(|n| n >= len as usize)
+    }
+
+    /// Where in the phase, in bytes, the next thing happens that IDSTS shows or that stops the data: a close that
+    /// raises TI or RI, the last descriptor, a missing one, a bus error; `None`: not before the end of the phase.
+    /// `done`: bytes moved so far, `total`: of the phase.
     pub(super) fn idmac_notice(&mut self, done: u64, total: u64) -> Option<u64> {
         if self.idmac.state != State::Active {
             return None;
@@ -342,21 +348,25 @@ impl<C: Card> Core<C> {
         if let Some(n) = self.idmac.next_notice {
             return (n < total).then_some(n);
         }
-        let (mut at, mut control) = (self.idmac.next, self.idmac.control);
-        let mut sum = done.saturating_add(self.idmac.room());
+        let m = &self.idmac;
+        let (mut at, mut control) = (m.next, m.control);
+        let mut sum = done;
+        let mut sound = true;
+        for (at, len) in m.buffers.iter().skip(m.which) {
+            sound = sound && self.mapped(*at, *len);
+            sum = sum.saturating_add(if sound { (*len).into() } else { 1 });
+        }
         for _ in 0..1024 {
-            if control & des0::DIC == 0 || sum >= total {
+            if !sound || control & des0::DIC == 0 || control & des0::LD != 0 || sum >= total {
                 break;
             }
-            if control & des0::LD != 0 {
-                sum = total;
-                break;
-            }
-            let Some((c, sizes, _, two)) = self.descriptor(at) else { break };
+            let Some((c, sizes, one, two)) = self.descriptor(at) else { break };
             if c & des0::OWN == 0 || c & des0::CH == 0 {
                 break;
             }
-            sum = sum.saturating_add(u64::from(sizes & 0x1fff));
+            let len = sizes & 0x1fff;
+            sound = self.mapped(one, len);
+            sum = sum.saturating_add(if sound { len.into() } else { 1 });
             (at, control) = (two, c);
         }
         self.idmac.next_notice = Some(sum);
