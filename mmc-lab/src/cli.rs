@@ -2,6 +2,7 @@
 
 pub mod bonnie;
 pub mod explain;
+pub mod sched;
 
 /// Reproduce a stall of an SD card, cure it, and explain a real one.
 #[derive(Clone, Debug, clap::Parser)]
@@ -19,6 +20,8 @@ pub enum Command {
     Bonnie(bonnie::Args),
     /// A real trace: who waited for whom, for how long, and why
     Explain(explain::Args),
+    /// One policy by hand: a command a line, a reply line each
+    Sched(sched::Args),
 }
 
 /// Runs the command line.
@@ -27,5 +30,6 @@ pub fn run(cli: &Cli) -> std::process::ExitCode {
     match &cli.command {
         Command::Bonnie(args) => bonnie::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Sched(args) => sched::run(args),
     }
 }

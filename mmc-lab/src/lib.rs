@@ -10,6 +10,7 @@ pub mod bonnie_csv;
 pub mod cli;
 pub mod experiment;
 pub mod report;
+pub mod sched_shell;
 pub mod sim;
 pub mod stack;
 pub mod trace;
