@@ -53,9 +53,6 @@ impl Idmac {
             (State::Active, true) => 7,
         }
     }
-    fn room(&self) -> u64 {
-        self.buffers.iter().skip(self.which).map(|b| u64::from(b.1)).sum()
-    }
 }
 
 /// What the bus does later than the controller says (D18, Q34).
