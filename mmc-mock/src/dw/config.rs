@@ -13,7 +13,7 @@ pub enum ErrorOrder {
     After,
 }
 
-/// The width of the FIFO's words and of the slave interface (D13; HCON[9:7]).
+/// The width of the FIFO's words and of the slave interface (D13; HCON bits 9:7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DataWidth {
     /// 16 bits: a 32-bit access of DATA is two of these.
@@ -61,7 +61,7 @@ pub struct Config {
     pub verid: u32,
     /// D10: RINTSTS bit of the SDIO interrupt, 16 or 24.
     pub sdio_bit: u8,
-    /// D11: bit 13 of RINTSTS also says "busy clear" when CARDTHRCTL[1] is set. Default no (start-bit error
+    /// D11: bit 13 of RINTSTS also says "busy clear" when CARDTHRCTL bit 1 is set. Default no (start-bit error
     /// alone).
     pub busy_clear: bool,
     /// D12: the abnormal summary includes the card error summary. Default yes.
@@ -92,7 +92,7 @@ pub struct Config {
     pub strict_fifoth: bool,
     /// The clock that feeds the external divider, in Hz.
     pub ciu_hz: u32,
-    /// What each value of UHS_REG_EXT[31:30] divides it by; 0: nobody has published that value.
+    /// What each value of UHS_REG_EXT bits 31:30 divides it by; 0: nobody has published that value.
     pub ext_div: [u32; 4],
     /// The bus clock in Hz; it counts the debounce time.
     pub biu_hz: u32,

@@ -51,7 +51,7 @@ pub enum Fault {
     StuckStart,
     /// The next write of CMD with START is lost and raises HLE.
     LoseCommand,
-    /// The next reset by CTRL[2:0] never ends and does nothing, nor does any after it, until
+    /// The next reset by CTRL bits 2:0 never ends and does nothing, nor does any after it, until
     /// [`heal`](super::Dw::heal).
     StuckReset,
     /// CMD11: the lines stay low after the next voltage switch.
