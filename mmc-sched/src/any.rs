@@ -149,6 +149,9 @@ impl Policy for AnyPolicy {
     fn admits(&self, kind: Kind, tags: usize) -> usize {
         each!(self, p => p.admits(kind, tags))
     }
+    fn admits_request(&self, request: &Request, tags: usize) -> bool {
+        each!(self, p => p.admits_request(request, tags))
+    }
     fn tunable(&self, i: usize) -> Option<TunableInfo> {
         each!(self, p => p.tunable(i))
     }

@@ -139,6 +139,11 @@ pub trait Policy: Send {
         let _ = kind;
         tags.max(1)
     }
+    /// Whether this request, of all that wait for one of `tags`, may take a tag now.
+    fn admits_request(&self, request: &Request, tags: usize) -> bool {
+        let _ = (request, tags);
+        true
+    }
     /// The tunables, one by one.
     fn tunable(&self, i: usize) -> Option<TunableInfo> {
         let _ = i;
@@ -209,6 +214,9 @@ impl<P: Policy + ?Sized> Policy for &mut P {
     }
     fn admits(&self, kind: Kind, tags: usize) -> usize {
         (**self).admits(kind, tags)
+    }
+    fn admits_request(&self, request: &Request, tags: usize) -> bool {
+        (**self).admits_request(request, tags)
     }
     fn tunable(&self, i: usize) -> Option<TunableInfo> {
         (**self).tunable(i)

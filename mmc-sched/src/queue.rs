@@ -222,6 +222,9 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]> + Send, P: Policy> Scheduler for Queue<S, 
     fn admits(&self, kind: Kind, tags: usize) -> usize {
         self.policy.admits(kind, tags).clamp(1, tags.max(1))
     }
+    fn admits_request(&self, request: &Request, tags: usize) -> bool {
+        self.policy.admits_request(request, tags)
+    }
     fn tunable(&self, i: usize) -> Option<TunableInfo> {
         self.policy.tunable(i)
     }

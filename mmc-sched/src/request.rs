@@ -40,6 +40,9 @@ bitflags! {
         const NOMERGE = 1 << 4;
         /// Read ahead: nobody waits yet.
         const RAHEAD = 1 << 5;
+        /// No request of its stream goes to the device past it, in either direction. Only `ftb` keeps this order; for
+        /// the other policies, as for Linux, order is the caller's: wait for a completion.
+        const BARRIER = 1 << 6;
     }
 }
 
