@@ -25,6 +25,15 @@ pub enum AnyPolicy {
     /// `bfq`, for 64 streams.
     #[cfg(feature = "bfq")]
     Bfq(crate::Bfq),
+    /// `cfq`, for 64 streams.
+    #[cfg(feature = "cfq")]
+    Cfq(crate::Cfq),
+    /// `kyber`.
+    #[cfg(feature = "kyber")]
+    Kyber(crate::Kyber),
+    /// `ftb`, for 64 streams.
+    #[cfg(feature = "ftb")]
+    Ftb(crate::Ftb),
 }
 
 /// Why a name gave no policy.
@@ -32,7 +41,7 @@ pub enum AnyPolicy {
 #[non_exhaustive]
 pub enum NoPolicy {
     /// No policy has this name.
-    #[error("no such scheduler; there are none, mq-deadline, deadline and bfq")]
+    #[error("no such scheduler; there are none, mq-deadline, deadline, bfq, cfq, kyber and ftb")]
     Unknown,
     /// The policy exists, but this build is without it.
     #[error("this build has no {0}: enable the feature `{0}` of mmc-sched")]
@@ -75,6 +84,18 @@ impl AnyPolicy {
             "bfq" => Ok(Self::Bfq(crate::Bfq::new())),
             #[cfg(not(feature = "bfq"))]
             "bfq" => Err(NoPolicy::NotBuilt("bfq")),
+            #[cfg(feature = "cfq")]
+            "cfq" => Ok(Self::Cfq(crate::Cfq::new())),
+            #[cfg(not(feature = "cfq"))]
+            "cfq" => Err(NoPolicy::NotBuilt("cfq")),
+            #[cfg(feature = "kyber")]
+            "kyber" => Ok(Self::Kyber(crate::Kyber::new())),
+            #[cfg(not(feature = "kyber"))]
+            "kyber" => Err(NoPolicy::NotBuilt("kyber")),
+            #[cfg(feature = "ftb")]
+            "ftb" => Ok(Self::Ftb(crate::Ftb::new())),
+            #[cfg(not(feature = "ftb"))]
+            "ftb" => Err(NoPolicy::NotBuilt("ftb")),
             _ => Err(NoPolicy::Unknown),
         }
     }
@@ -90,6 +111,12 @@ macro_rules! each {
             Self::Deadline($p) => $call,
             #[cfg(feature = "bfq")]
             Self::Bfq($p) => $call,
+            #[cfg(feature = "cfq")]
+            Self::Cfq($p) => $call,
+            #[cfg(feature = "kyber")]
+            Self::Kyber($p) => $call,
+            #[cfg(feature = "ftb")]
+            Self::Ftb($p) => $call,
         }
     };
 }

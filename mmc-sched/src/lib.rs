@@ -13,6 +13,9 @@
 //! | `mq-deadline` ([`mq_deadline`]) | Linux', decision by decision: rules 7.3 and 5.10 | [`bound::mq_deadline`] |
 //! | `deadline` ([`mod@deadline`]) | ours: the same idea with its promises kept | [`bound::deadline`] |
 //! | `bfq` ([`bfq`]) | fair shares of service by weight | its module |
+//! | `cfq` ([`cfq`]) | Linux' of before blk-mq: slices of time by level | none |
+//! | `kyber` ([`kyber`]) | Linux' for fast devices: first come, first served in four lists | its module |
+//! | `ftb` ([`ftb`]) | ours: fair shares of device time, one command at most in front of what is waited for | `docs/ftb.md` |
 //!
 //! Each policy but `none` is a cargo feature of its name, all on by default.
 #![no_std]
@@ -32,9 +35,15 @@ mod any;
 #[cfg(feature = "bfq")]
 pub mod bfq;
 pub mod bound;
+#[cfg(feature = "cfq")]
+pub mod cfq;
 #[cfg(feature = "deadline")]
 pub mod deadline;
 mod fifo;
+#[cfg(feature = "ftb")]
+pub mod ftb;
+#[cfg(feature = "kyber")]
+pub mod kyber;
 #[cfg(any(feature = "mq-deadline", feature = "deadline"))]
 mod lane;
 mod merge;
@@ -47,13 +56,26 @@ mod queue;
 mod request;
 mod scheduler;
 mod tree;
-#[cfg(any(feature = "mq-deadline", feature = "deadline", feature = "bfq"))]
+#[cfg(any(
+    feature = "mq-deadline",
+    feature = "deadline",
+    feature = "bfq",
+    feature = "cfq",
+    feature = "kyber",
+    feature = "ftb"
+))]
 mod tunable;
 
 pub use any::{AnyPolicy, NoPolicy};
 #[cfg(feature = "bfq")]
 pub use bfq::Bfq;
+#[cfg(feature = "cfq")]
+pub use cfq::Cfq;
 pub use fifo::Fifo;
+#[cfg(feature = "ftb")]
+pub use ftb::Ftb;
+#[cfg(feature = "kyber")]
+pub use kyber::Kyber;
 pub use merge::{Joined, Limits, Merges};
 #[cfg(feature = "deadline")]
 pub use deadline::Deadline;
