@@ -58,6 +58,12 @@ impl AnyPolicy {
         "deadline",
         #[cfg(feature = "bfq")]
         "bfq",
+        #[cfg(feature = "cfq")]
+        "cfq",
+        #[cfg(feature = "kyber")]
+        "kyber",
+        #[cfg(feature = "ftb")]
+        "ftb",
     ];
 
     /// The policy of this name with default tunables; the rules of a certain kernel are named behind a slash,
