@@ -1,6 +1,12 @@
 //! G3: each accepted request goes out in exactly one run and completes exactly once, whatever is done in whatever
 //! order, under every policy and across a change of policy.
-#![cfg(all(feature = "mq-deadline", feature = "deadline", feature = "bfq"))]
+#![cfg(all(
+    feature = "mq-deadline",
+    feature = "deadline",
+    feature = "bfq",
+    feature = "cfq",
+    feature = "kyber"
+))]
 
 mod support;
 
@@ -13,7 +19,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SLOTS: usize = 24;
-const POLICIES: [&str; 5] = ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq"];
+const POLICIES: [&str; 6] = ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq", "ftb"];
 
 fn policy(name: &str) -> AnyPolicy {
     AnyPolicy::by_name(name).expect("built in")
