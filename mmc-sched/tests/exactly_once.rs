@@ -5,7 +5,8 @@
     feature = "deadline",
     feature = "bfq",
     feature = "cfq",
-    feature = "kyber"
+    feature = "kyber",
+    feature = "ftb"
 ))]
 
 mod support;
@@ -19,7 +20,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SLOTS: usize = 24;
-const POLICIES: [&str; 6] = ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq", "ftb"];
+const POLICIES: [&str; 8] = ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq", "cfq", "kyber", "ftb"];
 
 fn policy(name: &str) -> AnyPolicy {
     AnyPolicy::by_name(name).expect("built in")
