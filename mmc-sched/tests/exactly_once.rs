@@ -20,7 +20,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SLOTS: usize = 24;
-const POLICIES: [&str; 8] = ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq", "cfq", "kyber", "ftb"];
+const POLICIES: [&str; 8] =
+    ["none", "mq-deadline", "mq-deadline/5.10", "deadline", "bfq", "cfq", "kyber", "ftb"];
 
 fn policy(name: &str) -> AnyPolicy {
     AnyPolicy::by_name(name).expect("built in")
