@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
+pub mod bench;
 pub mod bonnie;
+pub mod compare;
 pub mod explain;
 pub mod sched;
 
@@ -16,8 +18,12 @@ pub struct Cli {
 /// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
+    /// What the code costs the processor
+    Bench(bench::Args),
     /// The main job: bonnie++ on a simulated board, policies side by side
     Bonnie(bonnie::Args),
+    /// Policies alone, over the cards and workloads of a scenario file
+    Compare(compare::Args),
     /// A real trace: who waited for whom, for how long, and why
     Explain(explain::Args),
     /// One policy by hand: a command a line, a reply line each
@@ -28,7 +34,9 @@ pub enum Command {
 #[must_use]
 pub fn run(cli: &Cli) -> std::process::ExitCode {
     match &cli.command {
+        Command::Bench(args) => bench::run(args),
         Command::Bonnie(args) => bonnie::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Sched(args) => sched::run(args),
     }

@@ -1,0 +1,179 @@
+//! `mmc-lab bench`: what things cost the processor.
+
+use super::bonnie::parse_policies;
+use crate::experiment::PolicySpec;
+use crate::sched_bench::{Bench, FAIR, WORKLOADS, Workload};
+use mmc_sched::{AnyPolicy, Policy};
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Measures what the code costs the processor
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// What is measured
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum What {
+    /// Nanoseconds per request inserted, dispatched and completed, by policy, workload and depth
+    Sched(Sched),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Workloads, all of 4 KiB: random (over 32 GiB, half reads), random-nomerge (the same without
+merging), sequential (upwards, nothing touches), sequential-merge (upwards without holes).
+Prints a JSON object a line: policy, workload, depth, streams, ns_median, runs.
+Times of one run of the program can be compared with each other, not with those of another machine.
+
+Examples:
+  mmc-lab bench sched
+  mmc-lab bench sched --sched mq-deadline,bfq --depths 128,16384 --workloads random --table
+  mmc-lab bench sched --sched bfq:slice_idle=0 --streams 8
+
+Exit status: 0 done, 1 a policy got stuck, 2 wrong usage."
+)]
+struct Sched {
+    /// Policies, a comma list of NAME[:tunable=value...] [default: all]
+    #[arg(long, value_name = "LIST")]
+    sched: Option<String>,
+    /// Requests queued
+    #[arg(long, value_name = "LIST", default_value = "1,32,128,1024,16384")]
+    depths: String,
+    /// Streams, for the policies that tell them apart (bfq, cfq, ftb); the others are measured with 1
+    #[arg(long, value_name = "LIST", default_value = "1,8,64")]
+    streams: String,
+    /// Workloads [default: all four]
+    #[arg(long, value_name = "LIST")]
+    workloads: Option<String>,
+    /// Runs of which the median is taken
+    #[arg(long, default_value = "7")]
+    runs: String,
+    /// Requests in a run
+    #[arg(long, default_value = "20000")]
+    requests: String,
+    /// JSON, an object a line: what is printed anyway
+    #[arg(long)]
+    json: bool,
+    /// A table for people instead of JSON
+    #[arg(long, conflicts_with = "json")]
+    table: bool,
+}
+
+/// Runs the command.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    let What::Sched(args) = &args.what;
+    let plan = match Plan::new(args) {
+        Ok(plan) => plan,
+        Err(e) => {
+            eprintln!("mmc-lab: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    if args.table && writeln!(out, "{}", row("policy", "workload", "depth", "streams", "ns")).is_err() {
+        return ExitCode::SUCCESS;
+    }
+    for (policy, workload, depth, streams) in plan.cases() {
+        let ns = bench(policy, workload, depth, streams)
+            .and_then(|mut bench| bench.measure(plan.runs, plan.requests));
+        let ns = match ns {
+            Ok(ns) => (ns * 10.0).round() / 10.0,
+            Err(e) => {
+                eprintln!("mmc-lab: {e}");
+                return ExitCode::from(1);
+            }
+        };
+        let label = policy.label();
+        let line = if args.table {
+            row(&label, workload.name(), depth, streams, format!("{ns:.1}"))
+        } else {
+            serde_json::json!({
+                "policy": label, "workload": workload.name(), "depth": depth, "streams": streams,
+                "ns_median": ns, "runs": plan.runs,
+            })
+            .to_string()
+        };
+        // A closed pipe (`| head`) is the reader's wish.
+        if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+            return ExitCode::SUCCESS;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn row(policy: &str, workload: &str, depth: impl Display, streams: impl Display, ns: impl Display) -> String {
+    format!("{policy:<24} {workload:<16} {depth:>6} {streams:>7} {ns:>9}")
+}
+
+fn bench(spec: &PolicySpec, workload: Workload, depth: usize, streams: u32) -> Result<Bench, String> {
+    let mut policy = AnyPolicy::by_name(&spec.name).map_err(|e| format!("'{}': {e}", spec.name))?;
+    for (name, value) in &spec.settings {
+        policy.tune(name, &value.to_string()).map_err(|e| format!("{name}={value}: {e}"))?;
+    }
+    Bench::new(policy, workload, depth, streams)
+}
+
+/// What is measured.
+struct Plan {
+    policies: Vec<PolicySpec>,
+    workloads: Vec<Workload>,
+    depths: Vec<usize>,
+    streams: Vec<u32>,
+    runs: usize,
+    requests: usize,
+}
+
+impl Plan {
+    fn new(args: &Sched) -> Result<Self, String> {
+        let all = AnyPolicy::NAMES.join(",");
+        let workload = |name: &str| {
+            WORKLOADS.into_iter().find(|w| w.name() == name).ok_or_else(|| {
+                format!(
+                    "unknown workload '{name}': accepted are {}",
+                    WORKLOADS.map(Workload::name).join(", ")
+                )
+            })
+        };
+        Ok(Self {
+            policies: parse_policies(args.sched.as_ref().unwrap_or(&all), &[])?,
+            workloads: match &args.workloads {
+                None => WORKLOADS.to_vec(),
+                Some(list) => list.split(',').map(|w| workload(w.trim())).collect::<Result<_, _>>()?,
+            },
+            depths: numbers("--depths", &args.depths, 1, 65_000)?,
+            streams: numbers("--streams", &args.streams, 1, 65_536)?,
+            runs: number("--runs", &args.runs, 1, 10_000)?,
+            requests: number("--requests", &args.requests, 1, 1 << 30)?,
+        })
+    }
+
+    fn cases(&self) -> impl Iterator<Item = (&PolicySpec, Workload, usize, u32)> {
+        self.policies.iter().flat_map(move |p| {
+            let streams = if FAIR.contains(&p.name.as_str()) { &self.streams[..] } else { &[1] };
+            self.workloads.iter().flat_map(move |w| {
+                let depths = self.depths.iter();
+                depths.flat_map(move |d| streams.iter().map(move |s| (p, *w, *d, *s)))
+            })
+        })
+    }
+}
+
+fn number<T: FromStr + PartialOrd + Display>(what: &str, text: &str, min: T, max: T) -> Result<T, String> {
+    let v = text.trim().parse().ok().filter(|v| *v >= min && *v <= max);
+    v.ok_or_else(|| format!("{what} '{text}' is not a whole number from {min} to {max}"))
+}
+
+fn numbers<T: FromStr + PartialOrd + Display + Copy>(
+    what: &str,
+    list: &str,
+    min: T,
+    max: T,
+) -> Result<Vec<T>, String> {
+    list.split(',').map(|text| number(what, text, min, max)).collect()
+}
