@@ -473,3 +473,118 @@ impl Policy for Kyber {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Slot;
+    use crate::{Dispatch, Outcome, Queue, Scheduler, StreamId};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The bucket of one latency when the target is 8 ms.
+    fn bucket(ns: u64) -> usize {
+        let mut h = Histogram::EMPTY;
+        h.add(Duration::from_nanos(ns), Duration::from_millis(8));
+        assert_eq!(h.samples(), 1);
+        h.0.iter().position(|&n| n == 1).unwrap()
+    }
+
+    #[test]
+    fn buckets_are_quarters_of_the_target() {
+        assert_eq!([bucket(0), bucket(1), bucket(2_000_000), bucket(2_000_001)], [0, 0, 0, 1]);
+        assert_eq!([bucket(8_000_000), bucket(8_000_001)], [GOOD - 1, GOOD], "the target itself is good");
+        assert_eq!([bucket(14_000_001), bucket(u64::MAX)], [7, 7]);
+        let mut h = Histogram::EMPTY;
+        h.add(MS, Duration::ZERO);
+        assert_eq!(h.0[7], 1, "a target of 0 is missed, not divided by");
+    }
+
+    #[test]
+    fn a_percentile_is_the_bucket_of_its_rank() {
+        for (counts, percent, bucket) in [
+            ([99, 0, 0, 0, 0, 1, 0, 0], 99, 0),
+            ([98, 0, 0, 0, 0, 2, 0, 0], 99, 5),
+            ([9, 0, 0, 0, 0, 0, 0, 1], 90, 0),
+            ([8, 1, 0, 0, 0, 0, 0, 1], 90, 1),
+            ([1, 0, 0, 0, 0, 0, 0, 0], 99, 0),
+            ([0, 0, 0, 0, 0, 0, 0, 3], 90, 7),
+        ] {
+            let mut h = Histogram(counts);
+            assert_eq!(h.take(percent), bucket, "{counts:?}");
+            assert_eq!(h.samples(), 0, "reading it empties it");
+        }
+    }
+
+    #[test]
+    fn a_percentile_takes_500_samples_or_a_second() {
+        let at = Instant::from_millis;
+        let with = |n| {
+            let mut list = List::new(Domain::Read);
+            list.total.0[2] = n;
+            list
+        };
+        assert_eq!(with(0).percentile(false, 99, at(0)), None);
+        assert_eq!(with(500).percentile(false, 99, at(0)), Some(2));
+        let mut few = with(499);
+        assert_eq!(few.percentile(false, 99, at(100)), None, "the second begins here");
+        assert_eq!(few.percentile(false, 99, at(1099)), None);
+        assert_eq!(few.percentile(false, 99, at(1100)), Some(2));
+        assert_eq!(few.ready_at, None);
+    }
+
+    /// The limit after one look, by p99: with and without congestion.
+    #[test]
+    fn limits_by_the_percentile() {
+        let after = |p99: usize, congested| {
+            let mut list = List::new(Domain::Write);
+            list.depth = 64;
+            list.total.0[p99] = ENOUGH;
+            list.resize(Domain::Write, congested, Instant::ZERO);
+            list.depth
+        };
+        let table = |congested| [0, 1, 2, 3, 4, 5, 6, 7].map(|p| after(p, congested));
+        assert_eq!(table(true), [16, 32, 48, 64, 80, 96, 112, 128]);
+        assert_eq!(table(false), [64, 64, 64, 64, 80, 96, 112, 128]);
+        let mut list = List::new(Domain::Other);
+        list.depth = 1;
+        list.total.0[0] = ENOUGH;
+        list.resize(Domain::Other, true, Instant::ZERO);
+        assert_eq!(list.depth, 1, "never less");
+        list.depth = 16;
+        list.total.0[7] = ENOUGH;
+        list.resize(Domain::Other, true, Instant::ZERO);
+        assert_eq!(list.depth, 16, "never more than at first");
+    }
+
+    #[test]
+    fn a_good_percentile_is_remembered_until_congestion_uses_it() {
+        let mut list = List::new(Domain::Read);
+        list.total.0[1] = ENOUGH;
+        list.resize(Domain::Read, false, Instant::ZERO);
+        assert_eq!((list.depth, list.remembered), (256, Some(1)));
+        list.resize(Domain::Read, true, Instant::ZERO);
+        assert_eq!((list.depth, list.remembered), (128, None));
+        list.resize(Domain::Read, true, Instant::ZERO);
+        assert_eq!(list.depth, 128, "not again before there is more to go by");
+    }
+
+    #[test]
+    fn a_run_counts_once_from_its_oldest_member() {
+        let mut q = Queue::new([Slot::FREE; 8], Kyber::new());
+        let at = Instant::from_millis;
+        let read = |lba| Request::new(Op::Read, lba, 8, StreamId(0));
+        let (b, _) = q.insert(read(8), at(0)).unwrap();
+        let (a, _) = q.merge(&read(0), at(2)).unwrap();
+        let Dispatch::Run(run) = q.dispatch(at(2)) else { panic!("a run") };
+        assert_eq!((run.head, run.count), (a, 2));
+        for id in [b, a] {
+            q.complete(id, Outcome { blocks: 8, failed: false }, at(3)).unwrap();
+        }
+        let list = q.policy().list(Domain::Read);
+        // Quarters of 2 ms: 3 ms in all, 1 ms at the device.
+        assert_eq!(list.total.0, [0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(list.device.0, [0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(list.out, 0);
+    }
+}
