@@ -19,7 +19,7 @@ use std::time::Instant;
   mmc-lab bonnie                                  the stall of 2018 under three policies, and report.html
   mmc-lab bonnie --board qemu-sdhci               the machine that was measured
   mmc-lab bonnie --sched mq-deadline:fifo_batch=1,bfq --json
-  mmc-lab bonnie --sched mq-deadline --set write_expire=1s --card a1
+  mmc-lab bonnie --sched mq-deadline --set write_expire=1000 --card a1
 
 Exit status: 0 done, 1 the simulation failed, 2 wrong usage.")]
 pub struct Args {
