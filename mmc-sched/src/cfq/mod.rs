@@ -35,6 +35,8 @@
 mod lines;
 mod queue;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod tune;
 
 use crate::fifo::Fifo;
