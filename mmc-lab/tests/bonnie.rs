@@ -43,7 +43,7 @@ fn a_journal_write_waits_for_the_whole_queue_and_bfq_cures_it() {
     let max = |r: &serde_json::Value| r["journal"]["max_s"].as_f64().unwrap_or(0.0);
     assert!(max(mq) > 2.0 * max(bfq), "{} against {}", max(mq), max(bfq));
     let hung = mq["hung"].as_array().expect("a list");
-    let worst = hung.iter().max_by_key(|h| h["ahead"]["requests"].as_u64()).expect("hung-task reports");
+    let worst = hung.iter().max_by_key(|h| h["ahead"]["bytes"].as_u64()).expect("hung-task reports");
     let ahead = &worst["ahead"];
     let n = |k: &str| ahead[k].as_u64().expect("a count");
     assert!(n("requests") >= 10, "{worst}");
