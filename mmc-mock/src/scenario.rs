@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 /// A card in numbers. Times in nanoseconds, sizes in sectors of 512 bytes; see [`Card::check`] for the ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Before a read that begins where the last read ended.
+    /// Before a read that begins where the last command ended, which was a read.
     pub read_setup_seq: u64,
     /// Before any other read.
     pub read_setup_rand: u64,
@@ -170,6 +170,7 @@ pub struct Device {
     waiting: VecDeque<(Command, bool)>,
     running: VecDeque<Running>,
     bus_free: u64,
+    /// Where a read need not seek: the end of the last command, if that was a read.
     read_pos: Option<u64>,
     open: Vec<u64>,
     written: u64,
@@ -316,6 +317,7 @@ impl Device {
 
     /// Setup and transfer of a write.
     fn write(&mut self, c: &Command, cost: &mut Cost) -> (u64, u64) {
+        self.read_pos = None;
         let blocks = u64::from(c.blocks);
         let (first, last) =
             (c.lba / self.card.au_sectors, (c.lba + blocks.max(1) - 1) / self.card.au_sectors);
@@ -430,6 +432,9 @@ mod tests {
         let (u, seq) = alone(&mut d, Command { lba: 512, ..back }, 30_000_000);
         assert_eq!((first.seek, random.seek, torn.seek, seq.seek), (0, 0, 300_000, 0));
         assert_eq!((t, u), (3_800_000, 3_500_000));
+        alone(&mut d, write(0, 8), 40_000_000);
+        let (_, behind) = alone(&mut d, Command { lba: 768, ..back }, 60_000_000);
+        assert_eq!(behind.seek, 300_000, "a write in between");
     }
 
     #[test]
