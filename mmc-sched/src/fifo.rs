@@ -19,11 +19,13 @@ impl Fifo {
     }
     /// The first slot.
     #[must_use]
+    #[inline]
     pub fn front(&self) -> Option<u16> {
         (self.head != NIL).then_some(self.head)
     }
     /// The last slot.
     #[must_use]
+    #[inline]
     pub fn back(&self) -> Option<u16> {
         (self.tail != NIL).then_some(self.tail)
     }
@@ -34,15 +36,18 @@ impl Fifo {
     }
     /// The slot behind `slot`.
     #[must_use]
+    #[inline]
     pub fn after(pool: &Pool<'_>, slot: u16) -> Option<u16> {
         Some(pool.at(slot).next).filter(|&n| n != NIL)
     }
     /// The slot in front of `slot`.
     #[must_use]
+    #[inline]
     pub fn before(pool: &Pool<'_>, slot: u16) -> Option<u16> {
         Some(pool.at(slot).prev).filter(|&n| n != NIL)
     }
     /// Appends a slot that is in no list.
+    #[inline]
     pub fn push_back(&mut self, pool: &mut Pool<'_>, slot: u16) {
         self.link(pool, self.tail, slot, NIL);
     }
@@ -55,6 +60,7 @@ impl Fifo {
         self.link(pool, pool.at(place).prev, slot, place);
     }
     /// Takes a slot of this list out.
+    #[inline]
     pub fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let (prev, next) = (pool.at(slot).prev, pool.at(slot).next);
         if prev == NIL {
@@ -75,6 +81,7 @@ impl Fifo {
         self.remove(pool, slot);
         Some(slot)
     }
+    #[inline]
     fn link(&mut self, pool: &mut Pool<'_>, prev: u16, slot: u16, next: u16) {
         pool.edit(slot, |s| (s.prev, s.next) = (prev, next));
         if prev == NIL {

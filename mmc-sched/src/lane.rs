@@ -10,6 +10,7 @@ pub(crate) enum Dir {
 }
 
 impl Dir {
+    #[inline]
     pub(crate) fn of(r: &Request) -> Self {
         if r.op.is_read() { Self::Read } else { Self::Write }
     }
@@ -23,12 +24,14 @@ pub(crate) struct ByDir<T> {
 }
 
 impl<T> ByDir<T> {
+    #[inline]
     pub(crate) fn get(&self, d: Dir) -> &T {
         match d {
             Dir::Read => &self.read,
             Dir::Write => &self.write,
         }
     }
+    #[inline]
     pub(crate) fn get_mut(&mut self, d: Dir) -> &mut T {
         match d {
             Dir::Read => &mut self.read,

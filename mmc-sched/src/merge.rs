@@ -8,7 +8,7 @@
 
 use crate::fifo::Fifo;
 use crate::policy::{MergeScope, Policy};
-use crate::pool::{Bits, NIL, Pool, State, mergeable};
+use crate::pool::{Bits, NIL, Pool, State};
 use crate::request::{Op, Request};
 
 /// How much may merge, as Linux' queue attribute `nomerges` counts it.
@@ -68,25 +68,40 @@ impl Merger {
         Self { limits, last_merge: NIL, joined: None }
     }
 
-    /// Tries to put the new request of `slot` into a queued run: the run it is in then, and how many queued runs
-    /// were absorbed.
-    pub(crate) fn bio<P: Policy + ?Sized>(
+    /// The queued run that `r`, which may merge, touches and may join, and where. If there is none,
+    /// [`request`](Self::request) finds none either.
+    pub(crate) fn find<P: Policy + ?Sized>(
+        &self,
+        pool: &Pool<'_>,
+        policy: &P,
+        r: &Request,
+    ) -> Option<(u16, Joined)> {
+        match policy.merge_scope() {
+            MergeScope::Index => self.candidate(pool, policy, r),
+            MergeScope::Newest { list, count } => self.newest(pool, policy, r, list, count),
+        }
+    }
+
+    /// Whether the run found for `r` has room for it. If not, it takes nothing any more, for good, and hides no
+    /// other run of the same end from now on.
+    pub(crate) fn has_room(&mut self, pool: &mut Pool<'_>, into: u16, r: &Request) -> bool {
+        let fits = self.fits(pool, into, r);
+        if !fits {
+            self.forget(pool, into);
+            pool.edit(into, |s| s.bits |= Bits::NOMERGE);
+        }
+        fits
+    }
+
+    /// Puts the new request of `slot` into the run that was found for it: the run it is in then, and how many
+    /// queued runs were absorbed.
+    pub(crate) fn join<P: Policy + ?Sized>(
         &mut self,
         pool: &mut Pool<'_>,
         policy: &mut P,
         slot: u16,
-    ) -> Option<(u16, u16)> {
-        let r = *pool.request(slot);
-        let (into, how) = match policy.merge_scope() {
-            MergeScope::Index => self.candidate(pool, policy, &r)?,
-            MergeScope::Newest { list, count } => self.newest(pool, policy, &r, list, count)?,
-        };
-        if !self.fits(pool, into, &r) {
-            // For good; and it hides no other run of the same end from now on.
-            self.forget(pool, into);
-            pool.edit(into, |s| s.bits |= Bits::NOMERGE);
-            return None;
-        }
+        (into, how): (u16, Joined),
+    ) -> (u16, u16) {
         self.joined = Some(how);
         pool.edit(slot, |s| s.state = State::Merged);
         self.last_merge = into;
@@ -95,7 +110,7 @@ impl Merger {
             prepend(pool, into, slot);
             if let Some(p) = policy.run_before(pool, into) {
                 if self.attempt(pool, policy, p, into, true) {
-                    return Some((p, 1));
+                    return (p, 1);
                 }
             }
             policy.grown(pool, into, true);
@@ -106,11 +121,11 @@ impl Merger {
             policy.grown(pool, into, false);
             if let Some(n) = policy.run_behind(pool, into) {
                 if self.attempt(pool, policy, into, n, true) {
-                    return Some((into, 1));
+                    return (into, 1);
                 }
             }
         }
-        Some((into, 0))
+        (into, 0)
     }
 
     /// Tries to put the new request of `slot` as a whole into queued ones: the run it is in then, and how many
@@ -178,8 +193,8 @@ impl Merger {
         r: &Request,
     ) -> Option<(u16, Joined)> {
         let last = self.last_merge;
-        if last != NIL && compatible(pool, policy, last, r) {
-            if let Some(how) = self.touch(pool, last, r) {
+        if last != NIL {
+            if let Some(how) = self.touch(pool, last, r).filter(|_| compatible(pool, policy, last, r)) {
                 return Some((last, how));
             }
         }
@@ -205,10 +220,8 @@ impl Merger {
         let mut at = list.back();
         for _ in 0..count {
             let slot = at?;
-            if compatible(pool, policy, slot, r) {
-                if let Some(how) = self.touch(pool, slot, r) {
-                    return Some((slot, how));
-                }
+            if let Some(how) = self.touch(pool, slot, r).filter(|_| compatible(pool, policy, slot, r)) {
+                return Some((slot, how));
             }
             at = Fifo::before(pool, slot);
         }
@@ -216,6 +229,7 @@ impl Merger {
     }
 
     /// Whether and where `r` touches the run.
+    #[inline]
     fn touch(&self, pool: &Pool<'_>, slot: u16, r: &Request) -> Option<Joined> {
         let s = pool.at(slot);
         if s.end() == r.lba || self.any_discard(r.op) {
@@ -322,10 +336,10 @@ impl Merger {
     }
 }
 
+/// Whether `r`, which may merge, may do so with this run.
 fn compatible<P: Policy + ?Sized>(pool: &Pool<'_>, policy: &P, slot: u16, r: &Request) -> bool {
     let s = pool.at(slot);
-    mergeable(r)
-        && s.mergeable()
+    s.mergeable()
         && s.request.op == r.op
         && s.request.priority == r.priority
         && policy.may_merge(pool, slot, r)
@@ -344,6 +358,7 @@ fn take_place(pool: &mut Pool<'_>, bucket: u16, old: u16, new: u16) {
 }
 
 /// Fibonacci hashing, scaled to the number of slots.
+#[inline]
 fn bucket_of(pool: &Pool<'_>, end: u64) -> u16 {
     let mixed = end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     let scaled = mixed.wrapping_mul(u64::from(pool.capacity())) >> 32;
@@ -351,6 +366,7 @@ fn bucket_of(pool: &Pool<'_>, end: u64) -> u16 {
 }
 
 /// The run with this end that came into the index last.
+#[inline]
 fn find_end(pool: &Pool<'_>, end: u64) -> Option<u16> {
     let mut at = pool.at(bucket_of(pool, end)).bucket;
     while at != NIL {

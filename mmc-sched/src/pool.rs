@@ -128,14 +128,17 @@ impl Slot {
     };
 
     /// First sector behind the run.
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.lba.saturating_add(u64::from(self.blocks))
     }
     /// Height of the tree below and with this slot.
+    #[inline]
     pub(crate) fn height(&self) -> u8 {
         self.left_height.max(self.right_height).saturating_add(1)
     }
     /// Whether a queued run may still grow or be absorbed.
+    #[inline]
     pub(crate) fn mergeable(&self) -> bool {
         mergeable(&self.request)
             && !self.flags.intersects(Flags::NOMERGE | Flags::FUA | Flags::PREFLUSH)
@@ -166,6 +169,7 @@ pub struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
+    #[inline]
     pub(crate) fn new(slots: &'a mut [Slot]) -> Self {
         let usable = slots.len().min(usize::from(NIL));
         Self { slots: slots.split_at_mut_checked(usable).map_or(&mut [], |(s, _)| s) }
@@ -184,27 +188,32 @@ impl<'a> Pool<'a> {
             f(s);
         }
     }
+    #[inline]
     pub(crate) fn id(&self, slot: u16) -> RequestId {
         RequestId { slot, generation: self.at(slot).generation }
     }
     /// Slots in the pool.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> u16 {
         u16::try_from(self.slots.len()).unwrap_or(NIL)
     }
     /// The request as it was inserted: stream, operation and priority of the run the slot stands for.
     #[must_use]
+    #[inline]
     pub fn request(&self, slot: u16) -> &Request {
         &self.at(slot).request
     }
     /// First sector of the run that is still to be given out.
     #[must_use]
+    #[inline]
     pub fn lba(&self, slot: u16) -> u64 {
         let s = self.at(slot);
         s.lba.saturating_add(u64::from(s.sent))
     }
     /// Sectors of the run that are still to be given out.
     #[must_use]
+    #[inline]
     pub fn blocks(&self, slot: u16) -> u32 {
         let s = self.at(slot);
         s.blocks.saturating_sub(s.sent)
@@ -221,6 +230,7 @@ impl<'a> Pool<'a> {
     }
     /// Flags of all requests in the run, or-ed.
     #[must_use]
+    #[inline]
     pub fn flags(&self, slot: u16) -> Flags {
         self.at(slot).flags
     }
@@ -236,19 +246,23 @@ impl<'a> Pool<'a> {
     }
     /// An instant the policy keeps here.
     #[must_use]
+    #[inline]
     pub fn deadline(&self, slot: u16) -> Instant {
         self.at(slot).deadline
     }
     /// Keeps an instant.
+    #[inline]
     pub fn set_deadline(&mut self, slot: u16, deadline: Instant) {
         self.edit(slot, |s| s.deadline = deadline);
     }
     /// A number the policy keeps here; 0 after insertion.
     #[must_use]
+    #[inline]
     pub fn tag(&self, slot: u16) -> u32 {
         self.at(slot).tag
     }
     /// Keeps a number.
+    #[inline]
     pub fn set_tag(&mut self, slot: u16, tag: u32) {
         self.edit(slot, |s| s.tag = tag);
     }

@@ -45,6 +45,8 @@ pub struct Queue<S, P> {
 #[derive(Clone, Debug)]
 struct Core {
     merger: Merger,
+    /// What `merge` just found no run for: `insert` need not search again.
+    alone: Option<Request>,
     now: Instant,
     seq: u64,
     free: u16,
@@ -65,6 +67,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
     pub fn with_limits(mut storage: S, mut policy: P, limits: Limits) -> Self {
         let mut core = Core {
             merger: Merger::new(limits),
+            alone: None,
             now: Instant::ZERO,
             seq: 0,
             free: NIL,
@@ -88,6 +91,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
     }
     /// The policy, to set what has no name: weights of streams, for example.
     pub fn policy_mut(&mut self) -> &mut P {
+        self.core.alone = None;
         &mut self.policy
     }
     /// The limits on merging.
@@ -97,6 +101,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
     /// Sets the limits for merges to come.
     pub fn set_limits(&mut self, limits: Limits) {
         self.core.merger.limits = limits;
+        self.core.alone = None;
     }
     /// Runs that wait.
     pub fn queued(&self) -> usize {
@@ -156,11 +161,13 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         at_head: bool,
         now: Instant,
     ) -> Result<(RequestId, Inserted), (Request, Rejected)> {
+        let alone = self.core.alone == Some(r);
         let now = self.core.clock(now);
         let mut pool = Pool::new(self.storage.as_mut());
-        self.core.insert(&mut pool, &mut self.policy, r, at_head, now).map_err(|e| (r, e))
+        self.core.insert(&mut pool, &mut self.policy, r, (at_head, alone), now).map_err(|e| (r, e))
     }
 
+    #[inline]
     fn slot(&self, id: RequestId) -> Option<&Slot> {
         self.storage
             .as_ref()
@@ -214,6 +221,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]> + Send, P: Policy> Scheduler for Queue<S, 
     }
     fn cancel(&mut self, id: RequestId) -> Option<Request> {
         self.slot(id)?;
+        self.core.alone = None;
         self.core.cancel(&mut Pool::new(self.storage.as_mut()), &mut self.policy, id.slot)
     }
     fn wake_at(&self) -> Option<Instant> {
@@ -229,17 +237,21 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]> + Send, P: Policy> Scheduler for Queue<S, 
         self.policy.tunable(i)
     }
     fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
+        self.core.alone = None;
         self.policy.tune(name, text)
     }
 }
 
 impl Core {
-    /// Time never goes back.
+    /// Time never goes back. Begins each call but those that only look.
+    #[inline]
     fn clock(&mut self, now: Instant) -> Instant {
+        self.alone = None;
         self.now = self.now.max(now);
         self.now
     }
 
+    #[inline]
     fn alloc(&mut self, pool: &mut Pool<'_>, r: &Request, now: Instant) -> Option<u16> {
         let slot = self.free;
         if slot == NIL {
@@ -261,6 +273,7 @@ impl Core {
         Some(slot)
     }
 
+    #[inline]
     fn release(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let free = self.free;
         pool.edit(slot, |s| {
@@ -279,14 +292,19 @@ impl Core {
         r: &Request,
         now: Instant,
     ) -> Option<(RequestId, Inserted)> {
-        if self.merger.limits.merges == Merges::None || !valid(r) || !mergeable(r) {
+        let may = self.merger.limits.merges != Merges::None && valid(r) && mergeable(r);
+        if !may || self.free == NIL {
+            return None;
+        }
+        let Some(found) = self.merger.find(pool, policy, r) else {
+            self.alone = Some(*r);
+            return None;
+        };
+        if !self.merger.has_room(pool, found.0, r) {
             return None;
         }
         let slot = self.alloc(pool, r, now)?;
-        let Some((into, gone)) = self.merger.bio(pool, policy, slot) else {
-            self.release(pool, slot);
-            return None;
-        };
+        let (into, gone) = self.merger.join(pool, policy, slot, found);
         self.queued = self.queued.saturating_sub(gone);
         Some((pool.id(slot), Inserted::Merged { into: pool.id(into) }))
     }
@@ -296,7 +314,7 @@ impl Core {
         pool: &mut Pool<'_>,
         policy: &mut P,
         r: Request,
-        at_head: bool,
+        (at_head, alone): (bool, bool),
         now: Instant,
     ) -> Result<(RequestId, Inserted), Rejected> {
         if !valid(&r) {
@@ -307,7 +325,8 @@ impl Core {
         }
         policy.accept(&r)?;
         let slot = self.alloc(pool, &r, now).ok_or(Rejected::Full)?;
-        if let Some((into, gone)) = self.merger.request(pool, policy, slot) {
+        let joined = if alone { None } else { self.merger.request(pool, policy, slot) };
+        if let Some((into, gone)) = joined {
             self.queued = self.queued.saturating_sub(gone);
             return Ok((pool.id(slot), Inserted::Merged { into: pool.id(into) }));
         }

@@ -25,11 +25,13 @@ impl Tree {
     }
     /// The first slot in order.
     #[must_use]
+    #[inline]
     pub fn first(&self, pool: &Pool<'_>) -> Option<u16> {
         some(leftmost(pool, self.root))
     }
     /// The first slot whose key is `key` or more.
     #[must_use]
+    #[inline]
     pub fn at_or_after(&self, pool: &Pool<'_>, key: u64) -> Option<u16> {
         let (mut at, mut best) = (self.root, NIL);
         while at != NIL {
@@ -60,6 +62,7 @@ impl Tree {
     }
     /// The slot behind `slot` in order.
     #[must_use]
+    #[inline]
     pub fn next(pool: &Pool<'_>, slot: u16) -> Option<u16> {
         let right = pool.at(slot).right;
         if right != NIL {
@@ -73,6 +76,7 @@ impl Tree {
     }
     /// The slot in front of `slot` in order.
     #[must_use]
+    #[inline]
     pub fn prev(pool: &Pool<'_>, slot: u16) -> Option<u16> {
         let mut at = pool.at(slot).left;
         if at != NIL {
@@ -88,6 +92,7 @@ impl Tree {
         some(up)
     }
     /// Adds a slot that is in no tree, behind those with an equal key.
+    #[inline]
     pub fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, key: u64) {
         let (mut up, mut at, mut goes_left) = (NIL, self.root, false);
         while at != NIL {
@@ -217,10 +222,12 @@ impl Default for Tree {
     }
 }
 
+#[inline]
 fn some(slot: u16) -> Option<u16> {
     (slot != NIL).then_some(slot)
 }
 
+#[inline]
 fn leftmost(pool: &Pool<'_>, mut at: u16) -> u16 {
     if at != NIL {
         while pool.at(at).left != NIL {

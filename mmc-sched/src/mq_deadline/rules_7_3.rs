@@ -35,15 +35,9 @@ impl MqDeadline {
                 }
             }
         }
-        for level in Level::ALL {
-            if let Some(slot) = self.decide_in(pool, level, now, ns(now)) {
-                return Some(slot);
-            }
-            if self.class(level).queued != 0 {
-                break;
-            }
-        }
-        None
+        // A class with nothing queued or at the device decides nothing.
+        let served = Level::ALL.into_iter().find(|&c| self.class(c).queued != 0)?;
+        self.decide_in(pool, served, now, ns(now))
     }
 
     fn classes_in_use(&self) -> usize {
