@@ -1,7 +1,7 @@
 //! The engine: one command, one data phase, one change of bus or supply at a time, as states.
 //!
 //! ```text
-//!  Off ─ PowerUp ─ Ramp ─► Idle ─► Command ─► Closing (data: DMA and descriptors) ─► Idle
+//!  Off ─ PowerUp ─ Ramp ─► Idle ─► (Prepare) Command ─► Closing (data: DMA and descriptors) ─► Idle
 //!                           │         └─────► (Settle) Busy (R1b) ─────────────────► Idle
 //!                           ├─► Clock ─► Idle                  any error ─► Failed ─ Recover ─► Idle
 //!                           └─► PowerDown ─► Off                                └► Broken (a reset that sticks)
@@ -14,14 +14,16 @@ use crate::clock::{ClockChange, Divider, taken, update};
 use crate::command::{first_error, response, word};
 use crate::idmac::{Idmac, Ring, fifoth};
 use crate::irq::{IrqHalf, Mailbox, acknowledge};
+use crate::pio::{Pio, Window};
 use crate::platform::{CardDetect, Platform};
 use crate::reg::{
-    BLKSIZ, BYTCNT, CDETECT, CLKENA, CMD, CMDARG, CTYPE, Cmd, Ctrl, DmaEvents, Events, FIFOTH, HCON,
-    HCON_ADDRESS_64, HCON_AREA_OPTIMIZED, IDSTS, INTMASK, PLDMND, PWREN, RINTSTS, STATUS, Status, TCBCNT,
+    BLKSIZ, BMOD, BYTCNT, Bmod, CDETECT, CLKENA, CMD, CMDARG, CTRL, CTYPE, Cmd, Ctrl, DATA, DATA_OLD,
+    DmaEvents, Events, FIFOTH, HCON, HCON_ADDRESS_64, HCON_AREA_OPTIMIZED, HCON_DMA, INTMASK, PLDMND, PWREN,
+    RINTSTS, STATUS, Status, TCBCNT, VERID,
 };
-use crate::reset::Reset;
+use crate::reset::{RESET_LIMIT, Reset};
 use crate::timeout::{card_clocks, command_limit, data_limit};
-use crate::wait::look_again;
+use crate::wait::{look_again, settles};
 use core::fmt;
 use core::marker::PhantomData;
 use mmc_hal::{Dir, Dma, Mmio, Payload};
@@ -71,6 +73,8 @@ struct Watch {
 enum State {
     Off,
     Idle,
+    /// The data path changes hands between DMA and processor.
+    Prepare(Op),
     Command(Op, Watch),
     /// Command done has come; an error of the response may still follow until then.
     Settle(Op, Instant),
@@ -96,6 +100,15 @@ struct Shadow {
     bytcnt: Option<u32>,
     fifoth: Option<u32>,
     intmask: Option<u32>,
+}
+
+/// How many data phases were started which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// Moved by the internal DMA controller.
+    pub dma: u64,
+    /// Moved by the processor, because DMA could not have the payload: see where it comes from if this grows.
+    pub pio: u64,
 }
 
 /// Where events come from.
@@ -127,6 +140,15 @@ pub struct DwEngine<M, R, D, P> {
     running: bool,
     /// A data phase without a count has been started and not been stopped.
     open: bool,
+    /// The FIFO, as it was found when the supply was switched on.
+    fifo: Window,
+    /// This build has an internal DMA controller.
+    has_idmac: bool,
+    /// The FIFO is the processor's now.
+    by_hand: bool,
+    /// The data phase that is moved by hand.
+    pio: Option<Pio>,
+    transfers: Transfers,
     /// TCBCNT tells the progress of a transfer on this build.
     counts: bool,
     payload: PhantomData<fn(P)>,
@@ -161,7 +183,8 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         platform: Platform,
     ) -> (Supervised<Self>, IrqHalf<M>) {
         let engine = Self::build(regs, ring, dma, platform, Post::Shared(mailbox));
-        (Supervised::new(engine, GRACE), IrqHalf::new(irq_regs, mailbox))
+        let idsts = engine.idmac.map().idsts;
+        (Supervised::new(engine, GRACE), IrqHalf::new(irq_regs, idsts, mailbox))
     }
 
     fn build(regs: M, ring: Ring<R>, dma: D, platform: Platform, post: Post) -> Self {
@@ -178,6 +201,11 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             clock: None,
             running: true,
             open: false,
+            fifo: Window { at: DATA, width: 4, depth: 0 },
+            has_idmac: true,
+            by_hand: false,
+            pio: None,
+            transfers: Transfers::default(),
             counts: true,
             payload: PhantomData,
         }
@@ -193,6 +221,12 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         self.clock.map_or(0, |d| d.hz)
     }
 
+    /// How many transfers went which way so far.
+    pub const fn transfers(&self) -> Transfers {
+        self.transfers
+    }
+
+    /// CTRL in between resets, the FIFO being the DMA controller's.
     fn ctrl(&self) -> Ctrl {
         let mut ctrl = Ctrl::USE_IDMAC | Ctrl::DMA_ENABLE;
         ctrl.set(Ctrl::INT_ENABLE, matches!(self.post, Post::Shared(_)));
@@ -203,7 +237,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     fn collect(&mut self) {
         let (events, dma) = match &self.post {
             Post::Own(mailbox) => {
-                acknowledge(&self.regs, mailbox);
+                acknowledge(&self.regs, self.idmac.map().idsts, mailbox);
                 mailbox.take()
             }
             Post::Shared(mailbox) => mailbox.take(),
@@ -226,6 +260,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     fn recover(&mut self, now: Instant) {
         self.shadow = Shadow::default();
         self.open = false;
+        self.by_hand = false;
         self.mask(WITH_DATA);
         let ctrl = self.ctrl();
         self.state = State::Recover(Reset::begin(&self.regs, &self.platform, ctrl, false, now));
@@ -278,21 +313,40 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         }
     }
 
-    /// The data registers and the descriptors of `cmd`.
-    fn load(&mut self, cmd: &Command, data: Option<&mut Lease<'_, P>>) -> Result<u64, Cause> {
+    /// The data registers and the descriptors of `cmd`; or what takes the place of the descriptors, if DMA cannot
+    /// have the payload.
+    fn load(&mut self, cmd: &Command, data: Option<&mut Lease<'_, P>>, now: Instant) -> Result<u64, Cause> {
+        self.pio = None;
         let Some(shape) = cmd.data else { return Ok(0) };
         let Some(lease) = data else { return Err(Cause::Unsupported("a data command without a payload")) };
-        if shape.block_len & 3 != 0 {
-            return Err(Cause::Unsupported("a block length that is not a multiple of 4: DMA moves words"));
+        let (block, word) = (u32::from(shape.block_len), self.fifo.width);
+        let whole = block & word.saturating_sub(1) == 0;
+        if !whole && shape.blocks > 1 {
+            return Err(Cause::Unsupported(
+                "several blocks of a length that is not a multiple of the FIFO's word",
+            ));
         }
         let bytes = lease.bytes();
         let Ok(count) = u32::try_from(bytes) else {
             return Err(Cause::Unsupported("a data phase of 4 GiB or more"));
         };
-        self.idmac.load(lease.get(), bytes, shape.dir, &mut self.dma)?;
-        let block = u32::from(shape.block_len);
+        let payload = lease.get();
+        let mapped = self.has_idmac
+            && whole
+            && self.idmac.load(payload, bytes, word, shape.dir, &mut self.dma).is_ok();
+        if !mapped {
+            let has: u64 =
+                (0..payload.segments()).filter_map(|i| payload.segment(i)).map(|s| s.len() as u64).sum();
+            if has < bytes {
+                return Err(Cause::Unsupported("a payload shorter than the data phase"));
+            }
+            if word == 2 {
+                return Err(Cause::Unsupported("a payload that DMA cannot take, on a FIFO of 16 bits"));
+            }
+            self.pio = Some(Pio::new(self.fifo, shape.dir, bytes, now));
+        }
         let (regs, shadow) = (&self.regs, &mut self.shadow);
-        Self::set(regs, &mut shadow.fifoth, FIFOTH, fifoth(self.platform.fifo_depth, block >> 2));
+        Self::set(regs, &mut shadow.fifoth, FIFOTH, fifoth(self.platform.fifo_depth, block.div_ceil(word)));
         Self::set(regs, &mut shadow.blksiz, BLKSIZ, block);
         Self::set(regs, &mut shadow.bytcnt, BYTCNT, count);
         Ok(bytes)
@@ -313,7 +367,90 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         Reply { words: response(&self.regs, &op.cmd), bytes: op.bytes }
     }
 
-    fn command(&mut self, op: Op, watch: Watch, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    /// Hands the FIFO over, if the one who is to move the data is not the one who has it; then the doorbell.
+    fn hand_over(&mut self, op: Op, now: Instant) {
+        if op.cmd.data.is_none() || (self.pio.is_none() && !self.by_hand) {
+            return self.ring(&op, now);
+        }
+        self.by_hand = true;
+        let resets = if self.pio.is_some() {
+            self.regs.write32(BMOD, 0);
+            (self.ctrl() & Ctrl::INT_ENABLE) | Ctrl::FIFO_RESET
+        } else {
+            // What the DMA controller had fetched before is of no use any more (Q32).
+            self.regs.write32(BMOD, Bmod::SWR.bits());
+            self.ctrl() | Ctrl::FIFO_RESET | Ctrl::DMA_RESET
+        };
+        self.regs.write32(CTRL, resets.bits());
+        self.state = State::Prepare(op);
+        self.prepared(op, now);
+    }
+
+    /// Whether the FIFO has changed hands; then the doorbell.
+    fn prepared(&mut self, op: Op, now: Instant) -> bool {
+        let clear = |at, bits| settles(|| self.regs.read32(at) & bits == 0);
+        if !clear(CTRL, Ctrl::RESETS.bits()) || !clear(BMOD, Bmod::SWR.bits()) {
+            return false;
+        }
+        if self.pio.is_none() {
+            self.regs.write32(BMOD, (Bmod::DE | Bmod::FB).bits());
+            self.by_hand = false;
+        }
+        self.ring(&op, now);
+        true
+    }
+
+    fn preparing(&mut self, op: Op, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+        if !self.prepared(op, now) && now.since(op.since) >= RESET_LIMIT {
+            return Some(Err(self.fail(&op, Cause::Controller, Phase::Submit)));
+        }
+        None
+    }
+
+    /// The doorbell.
+    fn ring(&mut self, op: &Op, now: Instant) {
+        let cmd = &op.cmd;
+        let divider = self.clock.map_or(0, |d| d.value);
+        let (mask, limit) = match cmd.data {
+            None => (WITHOUT_DATA, command_limit(divider, self.platform.ciu_hz)),
+            Some(_) => (WITH_DATA, data_limit(divider, self.platform.ciu_hz)),
+        };
+        self.mask(mask);
+        let word = word(cmd, self.open);
+        self.open = match cmd.data {
+            Some(d) => d.stop == mmc_proto::command::Stop::Manual,
+            None => self.open && word & Cmd::STOP_ABORT.bits() == 0,
+        };
+        self.forget();
+        if cmd.data.is_some() {
+            if self.pio.is_some() {
+                self.transfers.pio = self.transfers.pio.saturating_add(1);
+            } else {
+                self.transfers.dma = self.transfers.dma.saturating_add(1);
+                self.dma.publish();
+                self.regs.write32(PLDMND, 1);
+            }
+        }
+        self.regs.write32(CMDARG, cmd.arg);
+        self.regs.write32(CMD, word);
+        let watch = Watch { next: now + limit, step: limit, accepted: false, moved: None };
+        self.state = State::Command(*op, watch);
+    }
+
+    /// Moves what can be moved by hand.
+    fn pump(&mut self, data: Option<Lease<'_, P>>, now: Instant) {
+        if let (Some(pio), Some(mut lease)) = (&mut self.pio, data) {
+            pio.pump(&self.regs, lease.get(), now);
+        }
+    }
+
+    fn command(
+        &mut self,
+        op: Op,
+        watch: Watch,
+        data: Option<Lease<'_, P>>,
+        now: Instant,
+    ) -> Option<Result<Reply, (Cause, Phase)>> {
         self.collect();
         if let Some((cause, phase)) = first_error(self.seen, self.seen_dma, &op.cmd) {
             return Some(Err(self.fail(&op, cause, phase)));
@@ -332,9 +469,10 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
                 return self.settle(op, now + card_clocks(clocks, divider, self.platform.ciu_hz), now);
             }
             if self.seen.contains(Events::DTO) {
-                return self.closing(op, now, now);
+                return self.closing(op, now, data, now);
             }
         }
+        self.pump(data, now);
         if now < watch.next {
             return None;
         }
@@ -402,13 +540,23 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     }
 
     /// The data are over on the card's side; are they in memory?
-    fn closing(&mut self, op: Op, since: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn closing(
+        &mut self,
+        op: Op,
+        since: Instant,
+        data: Option<Lease<'_, P>>,
+        now: Instant,
+    ) -> Option<Result<Reply, (Cause, Phase)>> {
         self.state = State::Closing(op, since);
+        if self.pio.is_some() {
+            return self.draining(op, since, data, now);
+        }
         if !self.seen_dma.intersects(DmaEvents::CLOSED) {
             // TI and RI raise no interrupt: look, and clear what is seen.
-            let dma = DmaEvents::from_bits_truncate(self.regs.read32(IDSTS));
+            let idsts = self.idmac.map().idsts;
+            let dma = DmaEvents::from_bits_truncate(self.regs.read32(idsts));
             if dma.intersects(DmaEvents::CLOSED) {
-                self.regs.write32(IDSTS, (dma & (DmaEvents::CLOSED | DmaEvents::NIS)).bits());
+                self.regs.write32(idsts, (dma & (DmaEvents::CLOSED | DmaEvents::NIS)).bits());
                 self.seen_dma |= dma;
             }
         }
@@ -420,6 +568,28 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         }
         if now.since(since) >= CLOSE_LIMIT {
             return Some(Err(self.fail(&op, Cause::Dma, Phase::Data)));
+        }
+        None
+    }
+
+    /// The data are over on the card's side; the last words of a read are still in the FIFO (Q21).
+    fn draining(
+        &mut self,
+        op: Op,
+        since: Instant,
+        data: Option<Lease<'_, P>>,
+        now: Instant,
+    ) -> Option<Result<Reply, (Cause, Phase)>> {
+        self.pump(data, now);
+        self.collect();
+        if let Some((cause, phase)) = first_error(self.seen, self.seen_dma, &op.cmd) {
+            return Some(Err(self.fail(&op, cause, phase)));
+        }
+        if self.pio.is_none_or(|pio| pio.done()) {
+            return self.busy(op, now);
+        }
+        if now.since(since) >= CLOSE_LIMIT {
+            return Some(Err(self.fail(&op, Cause::Controller, Phase::Data)));
         }
         None
     }
@@ -476,10 +646,25 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         self.running = false;
         let hcon = self.regs.read32(HCON);
         self.counts = hcon & HCON_AREA_OPTIMIZED == 0;
-        if hcon & HCON_ADDRESS_64 != 0 {
+        self.has_idmac = hcon & HCON_DMA == 0;
+        if self.has_idmac && (hcon & HCON_ADDRESS_64 != 0) != self.idmac.is_wide() {
+            let cause = Cause::Unsupported(if self.idmac.is_wide() {
+                "this controller has 32-bit addresses: make its ring with Ring::new"
+            } else {
+                "this controller has 64-bit addresses: make its ring with Ring::wide"
+            });
             self.state = State::Broken(true);
-            return Some(Err((Cause::Unsupported("a controller with 64-bit descriptors"), Phase::Bus)));
+            return Some(Err((cause, Phase::Bus)));
         }
+        self.fifo = Window {
+            at: if self.regs.read32(VERID) & 0xffff < 0x240a { DATA_OLD } else { DATA },
+            width: match hcon >> 7 & 7 {
+                0 => 2,
+                2 => 8,
+                _ => 4,
+            },
+            depth: self.platform.fifo_depth.into(),
+        };
         self.ramp(stable, now)
     }
 
@@ -525,27 +710,8 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
             return Err(Cause::Unsupported("the card clock is stopped: set the bus first"));
         }
         let mut data = data;
-        let bytes = self.load(cmd, data.as_mut())?;
-        let divider = self.clock.map_or(0, |d| d.value);
-        let (mask, limit) = match cmd.data {
-            None => (WITHOUT_DATA, command_limit(divider, self.platform.ciu_hz)),
-            Some(_) => (WITH_DATA, data_limit(divider, self.platform.ciu_hz)),
-        };
-        self.mask(mask);
-        let word = word(cmd, self.open);
-        self.open = match cmd.data {
-            Some(d) => d.stop == mmc_proto::command::Stop::Manual,
-            None => self.open && word & Cmd::STOP_ABORT.bits() == 0,
-        };
-        self.forget();
-        if cmd.data.is_some() {
-            self.dma.publish();
-            self.regs.write32(PLDMND, 1);
-        }
-        self.regs.write32(CMDARG, cmd.arg);
-        self.regs.write32(CMD, word);
-        let watch = Watch { next: now + limit, step: limit, accepted: false, moved: None };
-        self.state = State::Command(Op { cmd: *cmd, bytes, since: now }, watch);
+        let bytes = self.load(cmd, data.as_mut(), now)?;
+        self.hand_over(Op { cmd: *cmd, bytes, since: now }, now);
         Ok(())
     }
 
@@ -590,6 +756,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
         self.shadow = Shadow::default();
         self.open = false;
         self.clock = None;
+        self.by_hand = false;
         self.mask(Events::empty());
         match power {
             Power::On => {
@@ -608,11 +775,12 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
         Ok(())
     }
 
-    fn advance(&mut self, _: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn advance(&mut self, data: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
         match self.state {
-            State::Command(op, watch) => self.command(op, watch, now),
+            State::Prepare(op) => self.preparing(op, now),
+            State::Command(op, watch) => self.command(op, watch, data, now),
             State::Settle(op, until) => self.settled(op, until, now),
-            State::Closing(op, since) => self.closing(op, since, now),
+            State::Closing(op, since) => self.closing(op, since, data, now),
             State::Busy(op, since) => self.busy(op, since),
             State::Clock(change, to) => self.clocking(change, to, now),
             State::PowerUp(reset, stable) => self.powering_up(reset, stable, now),
@@ -628,9 +796,11 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
     fn waits(&self, now: Instant) -> (Why, Instant) {
         let look = |since| (Why::Timer, look_again(since, now));
         match &self.state {
-            State::Command(op, watch) => match self.post {
-                Post::Own(_) => (Why::Timer, look_again(op.since, now).min(watch.next)),
-                Post::Shared(_) => (Why::Interrupt, watch.next),
+            State::Prepare(op) => look(op.since),
+            State::Command(op, watch) => match (&self.post, &self.pio) {
+                (_, Some(pio)) => (Why::Timer, look_again(pio.moved, now).min(watch.next)),
+                (Post::Own(_), None) => (Why::Timer, look_again(op.since, now).min(watch.next)),
+                (Post::Shared(_), None) => (Why::Interrupt, watch.next),
             },
             State::Closing(_, since) | State::Busy(_, since) | State::PowerDown(since) => look(*since),
             State::Clock(change, _) => (Why::Timer, change.map_or(now, |c| c.look_again(now))),

@@ -1,6 +1,7 @@
 //! The descriptor ring of one controller, and the mappings behind it.
 
 use crate::descriptor::{CHUNK, Control, Descriptor, SIZE};
+use crate::reg::DmaMap;
 use mmc_hal::{Dir, Dma, DmaError, Mmio, Payload};
 use mmc_proto::host::Cause;
 
@@ -15,8 +16,10 @@ const MAX_DESCRIPTORS: u32 = 512;
 #[derive(Debug)]
 pub struct Ring<R> {
     window: R,
-    bus: u32,
+    bus: u64,
     len: u32,
+    /// Descriptors with 64-bit addresses.
+    wide: bool,
 }
 
 impl<R: Mmio> Ring<R> {
@@ -32,17 +35,44 @@ impl<R: Mmio> Ring<R> {
         }
         let last = bus.saturating_add(u64::from(bytes)).saturating_sub(1);
         match u32::try_from(bus) {
-            Ok(bus) if last <= u64::from(u32::MAX) && bus & 15 == 0 => Ok(Self { window, bus, len }),
-            Ok(bus) if bus & 15 != 0 => Err(Cause::Unsupported("a descriptor ring not on a multiple of 16")),
+            Ok(_) if last <= u64::from(u32::MAX) && bus & 15 == 0 => {
+                Ok(Self { window, bus, len, wide: false })
+            }
+            Ok(_) if bus & 15 != 0 => Err(Cause::Unsupported("a descriptor ring not on a multiple of 16")),
             _ => Err(Cause::Unsupported("a descriptor ring above 4 GiB: this DMA has 32-bit addresses")),
         }
+    }
+
+    /// The same for a controller with 64-bit addresses (HCON bit 27), whose descriptors are twice as long: 16 KiB
+    /// carry what 8 KiB do in [`Ring::new`]; at least 64 bytes.
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`]: too small, not on a multiple of 32, or beyond the end of the address space.
+    pub fn wide(window: R, bus: u64, bytes: u32) -> Result<Self, Cause> {
+        let len = (bytes >> 5).min(MAX_DESCRIPTORS);
+        if len < 2 {
+            return Err(Cause::Unsupported("a descriptor ring of less than 64 bytes: lend 16 KiB"));
+        }
+        if bus & 31 != 0 || bus.checked_add(bytes.into()).is_none() {
+            return Err(Cause::Unsupported("a descriptor ring not on a multiple of 32 inside 64 bits"));
+        }
+        Ok(Self { window, bus, len, wide: true })
+    }
+
+    const fn size(&self) -> u32 {
+        if self.wide { SIZE.saturating_mul(2) } else { SIZE }
+    }
+
+    /// Highest bus address its descriptors can hold.
+    const fn top(&self) -> u64 {
+        if self.wide { u64::MAX } else { u32::MAX as u64 }
     }
 }
 
 /// One segment the device has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mapped {
-    bus: u32,
+    bus: u64,
     len: u32,
 }
 
@@ -63,8 +93,18 @@ impl<R: Mmio> Idmac<R> {
     }
 
     /// Bus address of the first descriptor.
-    pub(crate) const fn base(&self) -> u32 {
+    pub(crate) const fn base(&self) -> u64 {
         self.ring.bus
+    }
+
+    /// Whether descriptors have 64-bit addresses.
+    pub(crate) const fn is_wide(&self) -> bool {
+        self.ring.wide
+    }
+
+    /// Where its registers are.
+    pub(crate) const fn map(&self) -> DmaMap {
+        if self.ring.wide { DmaMap::WIDE } else { DmaMap::NARROW }
     }
 
     /// Longest transfer in blocks of 512 bytes, and most segments, such that no cut between segments can make the
@@ -76,14 +116,17 @@ impl<R: Mmio> Idmac<R> {
     }
 
     fn write(&self, k: u32, d: &Descriptor) {
-        let mut at = k.saturating_mul(SIZE);
-        for word in d.words() {
-            self.ring.window.write32(at, word);
-            at = at.saturating_add(4);
-        }
+        let at = k.saturating_mul(self.ring.size());
+        let put = |words: &[u32]| {
+            for (word, at) in words.iter().zip((at..).step_by(4)) {
+                self.ring.window.write32(at, *word);
+            }
+        };
+        if self.ring.wide { put(&d.wide_words()) } else { put(&d.words()) }
     }
 
-    /// Maps the first `bytes` bytes of `payload` and writes their descriptors.
+    /// Maps the first `bytes` bytes of `payload` and writes their descriptors. Segments start and end on multiples
+    /// of `word` bytes (4 or 8), a word of the FIFO.
     ///
     /// # Errors
     /// Nothing stays mapped.
@@ -91,13 +134,14 @@ impl<R: Mmio> Idmac<R> {
         &mut self,
         payload: &mut P,
         bytes: u64,
+        word: u32,
         dir: Dir,
         dma: &mut D,
     ) -> Result<(), Cause> {
         self.dir = dir;
         self.used = 0;
         self.segments = 0;
-        let result = self.map_all(payload, bytes, dma);
+        let result = self.map_all(payload, bytes, word.saturating_sub(1), dma);
         if result.is_err() {
             self.unmap_all(payload, dma);
         }
@@ -108,6 +152,7 @@ impl<R: Mmio> Idmac<R> {
         &mut self,
         payload: &mut P,
         bytes: u64,
+        mask: u32,
         dma: &mut D,
     ) -> Result<(), Cause> {
         let mut left = bytes;
@@ -117,8 +162,10 @@ impl<R: Mmio> Idmac<R> {
             }
             let whole = payload.segment(i).map_or(0, <[u8]>::len);
             let len = u32::try_from((whole as u64).min(left)).unwrap_or(u32::MAX);
-            if len & 3 != 0 {
-                return Err(Cause::Unsupported("a segment whose length is not a multiple of 4"));
+            if len & mask != 0 {
+                return Err(Cause::Unsupported(
+                    "a segment whose length is not a multiple of the FIFO's word",
+                ));
             }
             let Some(slot) = self.mapped.get_mut(i) else {
                 return Err(Cause::Unsupported("more segments than the driver can map"));
@@ -130,34 +177,23 @@ impl<R: Mmio> Idmac<R> {
             }
             let bus = dma.map(payload, i, len as usize, self.dir).map_err(refused)?;
             let last = bus.saturating_add(u64::from(len).saturating_sub(1));
-            let Ok(at) = u32::try_from(bus) else { return self.too_high(payload, i, len, bus, dma) };
-            if last > u64::from(u32::MAX) {
-                return self.too_high(payload, i, len, bus, dma);
+            *slot = Mapped { bus, len };
+            if last > self.ring.top() {
+                return Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses"));
             }
-            *slot = Mapped { bus: at, len };
-            if at & 3 != 0 {
-                return Err(Cause::Unsupported("a segment that does not start on a multiple of 4"));
+            if bus & u64::from(mask) != 0 {
+                return Err(Cause::Unsupported(
+                    "a segment that does not start on a multiple of the FIFO's word",
+                ));
             }
             left = left.saturating_sub(u64::from(len));
-            self.describe(at, len, left == 0)?;
+            self.describe(bus, len, left == 0)?;
         }
         if left == 0 { Ok(()) } else { Err(Cause::Unsupported("a payload shorter than the data phase")) }
     }
 
-    fn too_high<P: Payload, D: Dma<P>>(
-        &self,
-        payload: &mut P,
-        i: usize,
-        len: u32,
-        bus: u64,
-        dma: &mut D,
-    ) -> Result<(), Cause> {
-        dma.unmap(payload, i, len as usize, bus, self.dir);
-        Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses"))
-    }
-
     /// Writes the descriptors of one segment.
-    fn describe(&mut self, bus: u32, len: u32, last_segment: bool) -> Result<(), Cause> {
+    fn describe(&mut self, bus: u64, len: u32, last_segment: bool) -> Result<(), Cause> {
         let (mut at, mut left) = (bus, len);
         while left > 0 {
             let chunk = left.min(CHUNK);
@@ -167,23 +203,23 @@ impl<R: Mmio> Idmac<R> {
                 return Err(Cause::Unsupported("more descriptors than the ring holds"));
             }
             self.used = k.saturating_add(1);
-            let next = self.ring.bus.saturating_add(self.used.saturating_mul(SIZE));
+            let next = self.ring.bus.saturating_add(self.used.saturating_mul(self.ring.size()).into());
             self.write(k, &Descriptor::chained(k, chunk, at, next, last_segment && left == 0));
-            at = at.saturating_add(chunk);
+            at = at.saturating_add(chunk.into());
         }
         Ok(())
     }
 
     /// Whether the controller has closed the last descriptor (its write may reach memory late).
     pub(crate) fn closed(&self) -> bool {
-        let at = self.used.saturating_sub(1).saturating_mul(SIZE);
+        let at = self.used.saturating_sub(1).saturating_mul(self.ring.size());
         self.ring.window.read32(at) & Control::OWN.bits() == 0
     }
 
     /// After a reset: no descriptor belongs to the controller any more.
     pub(crate) fn disown(&mut self) {
         for k in 0..self.used {
-            self.ring.window.write32(k.saturating_mul(SIZE), 0);
+            self.ring.window.write32(k.saturating_mul(self.ring.size()), 0);
         }
     }
 
@@ -191,7 +227,7 @@ impl<R: Mmio> Idmac<R> {
     pub(crate) fn unmap_all<P: Payload, D: Dma<P>>(&mut self, payload: &mut P, dma: &mut D) {
         for (i, m) in self.mapped.iter().enumerate().take(self.segments) {
             if m.len > 0 {
-                dma.unmap(payload, i, m.len as usize, m.bus.into(), self.dir);
+                dma.unmap(payload, i, m.len as usize, m.bus, self.dir);
             }
         }
         self.segments = 0;
@@ -274,7 +310,7 @@ mod tests {
             }
             let total: u64 = lens.iter().map(|l| *l as u64 * 4).sum();
             let bytes = total.saturating_sub(cut * 4).max(4);
-            prop_assert_eq!(idmac.load(&mut batch, bytes, Dir::Read, &mut dma), Ok(()));
+            prop_assert_eq!(idmac.load(&mut batch, bytes, 4, Dir::Read, &mut dma), Ok(()));
             let read = |k: u32, w: u32| idmac.ring.window.read32(k * SIZE + w * 4);
             let mut seen = 0_u64;
             for k in 0..idmac.used {
@@ -283,7 +319,7 @@ mod tests {
                 prop_assert_eq!(des0 & 8 != 0, k == 0);
                 prop_assert_eq!(des0 & 4 != 0, k + 1 == idmac.used);
                 prop_assert_eq!(des0 & 2 != 0, k + 1 != idmac.used, "an interrupt for the last only");
-                prop_assert_eq!(read(k, 3), idmac.base() + (k + 1) * SIZE);
+                prop_assert_eq!(u64::from(read(k, 3)), idmac.base() + u64::from((k + 1) * SIZE));
                 let mapped = memory.with(read(k, 2).into(), |b| b.len() as u64).unwrap_or(0);
                 prop_assert!(mapped >= u64::from(len), "the chunk lies inside one mapped segment");
                 seen += u64::from(len);
@@ -313,7 +349,7 @@ mod tests {
                 prop_assert!(fits);
             }
             let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
-            prop_assert_eq!(idmac.load(&mut batch, u64::from(words) * 4, Dir::Write, &mut dma), Ok(()));
+            prop_assert_eq!(idmac.load(&mut batch, u64::from(words) * 4, 4, Dir::Write, &mut dma), Ok(()));
             idmac.unmap_all(&mut batch, &mut dma);
         }
     }
@@ -325,7 +361,7 @@ mod tests {
         let high = Memory::new(0xffff_fe00, 0x1_0001_0000);
         let mut dma = MemoryDma::new(high.clone(), u64::MAX);
         let mut long = Buf(vec![9; 1024]);
-        let over = idmac.load(&mut long, 1024, Dir::Read, &mut dma);
+        let over = idmac.load(&mut long, 1024, 4, Dir::Read, &mut dma);
         assert_eq!(over, Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses")));
         assert_eq!((long.0.len(), high.regions()), (1024, 0));
         // The first of two segments fits, the second does not: both come back.
@@ -334,7 +370,7 @@ mod tests {
         let mut two = BufBatch::new(2);
         two.push(Buf(vec![5; 256]), 0, 256).unwrap();
         two.push(Buf(vec![6; 256]), 0, 256).unwrap();
-        assert_eq!(idmac.load(&mut two, 512, Dir::Read, &mut dma), over);
+        assert_eq!(idmac.load(&mut two, 512, 4, Dir::Read, &mut dma), over);
         assert_eq!((two.bytes(), two.segment(1).map(<[u8]>::len), high.regions()), (512, Some(256), 0));
     }
 
@@ -344,9 +380,9 @@ mod tests {
         let mut idmac = idmac(&memory, 2);
         let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
         let mut odd = Buf(vec![0; 510]);
-        assert!(matches!(idmac.load(&mut odd, 510, Dir::Read, &mut dma), Err(Cause::Unsupported(_))));
+        assert!(matches!(idmac.load(&mut odd, 510, 4, Dir::Read, &mut dma), Err(Cause::Unsupported(_))));
         let mut long = Buf(vec![0; 3 * 4096]);
-        let too_many = idmac.load(&mut long, 3 * 4096, Dir::Read, &mut dma);
+        let too_many = idmac.load(&mut long, 3 * 4096, 4, Dir::Read, &mut dma);
         assert_eq!(too_many, Err(Cause::Unsupported("more descriptors than the ring holds")));
         assert_eq!((long.0.len(), memory.regions()), (3 * 4096, 1));
         assert!(Ring::new(memory.window(LOW, 64), LOW + 4, 64).is_err());

@@ -8,7 +8,7 @@
 //! before it rings the doorbell, so that a late bit of one command never ends the next one.
 //! A polled driver has no interrupt half and calls the same code itself.
 
-use crate::reg::{DmaEvents, Events, IDSTS, RINTSTS};
+use crate::reg::{DmaEvents, Events, RINTSTS};
 use core::sync::atomic::{AtomicU32, Ordering};
 use mmc_hal::Mmio;
 use mmc_proto::host::{Irq, IrqHandler};
@@ -41,14 +41,14 @@ impl Mailbox {
 /// Reads what is pending, clears exactly that (an event between the read and the clear stays), records it.
 ///
 /// It reads RINTSTS, not MINTSTS: command done is masked while data are expected, and is picked up with their end.
-pub(crate) fn acknowledge<M: Mmio>(regs: &M, mailbox: &Mailbox) -> Irq {
+pub(crate) fn acknowledge<M: Mmio>(regs: &M, idsts: u32, mailbox: &Mailbox) -> Irq {
     let events = Events::from_bits_truncate(regs.read32(RINTSTS)) & Events::HANDLED;
     // The end of a command without data says nothing about the DMA: one access less. Should the line be up for the
     // DMA as well, it stays up and this runs again.
     let dma = if events == Events::CDONE {
         DmaEvents::empty()
     } else {
-        DmaEvents::from_bits_truncate(regs.read32(IDSTS))
+        DmaEvents::from_bits_truncate(regs.read32(idsts))
     };
     if events.is_empty() && dma.is_empty() {
         return Irq::NotMine;
@@ -57,7 +57,7 @@ pub(crate) fn acknowledge<M: Mmio>(regs: &M, mailbox: &Mailbox) -> Irq {
         regs.write32(RINTSTS, events.bits());
     }
     if !dma.is_empty() {
-        regs.write32(IDSTS, dma.bits());
+        regs.write32(idsts, dma.bits());
     }
     mailbox.record(events, dma);
     Irq::Wake
@@ -69,24 +69,27 @@ pub(crate) fn acknowledge<M: Mmio>(regs: &M, mailbox: &Mailbox) -> Irq {
 #[derive(Debug)]
 pub struct IrqHalf<M> {
     regs: M,
+    /// Where IDSTS is on this build.
+    idsts: u32,
     mailbox: &'static Mailbox,
 }
 
 impl<M> IrqHalf<M> {
-    pub(crate) const fn new(regs: M, mailbox: &'static Mailbox) -> Self {
-        Self { regs, mailbox }
+    pub(crate) const fn new(regs: M, idsts: u32, mailbox: &'static Mailbox) -> Self {
+        Self { regs, idsts, mailbox }
     }
 }
 
 impl<M: Mmio> IrqHandler for IrqHalf<M> {
     fn handle(&mut self) -> Irq {
-        acknowledge(&self.regs, self.mailbox)
+        acknowledge(&self.regs, self.idsts, self.mailbox)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reg::IDSTS;
     use core::cell::RefCell;
     use std::vec;
     use std::vec::Vec;
@@ -126,11 +129,11 @@ mod tests {
         let (fake, mailbox) = (Fake::default(), Mailbox::new());
         *fake.events.borrow_mut() = Events::CDONE.bits();
         *fake.late.borrow_mut() = Events::DTO.bits();
-        assert_eq!(acknowledge(&fake, &mailbox), Irq::Wake);
+        assert_eq!(acknowledge(&fake, IDSTS, &mailbox), Irq::Wake);
         assert_eq!(mailbox.take().0, Events::CDONE);
-        assert_eq!(acknowledge(&fake, &mailbox), Irq::Wake);
+        assert_eq!(acknowledge(&fake, IDSTS, &mailbox), Irq::Wake);
         assert_eq!(mailbox.take().0, Events::DTO);
-        assert_eq!(acknowledge(&fake, &mailbox), Irq::NotMine);
+        assert_eq!(acknowledge(&fake, IDSTS, &mailbox), Irq::NotMine);
     }
 
     #[test]
@@ -138,7 +141,7 @@ mod tests {
         let (fake, mailbox) = (Fake::default(), Mailbox::new());
         *fake.events.borrow_mut() = 0x0001_0000 | (Events::DTO | Events::RXDR).bits();
         *fake.dma.borrow_mut() = 0x0001_e102; // state bits, NIS, RI
-        assert_eq!(acknowledge(&fake, &mailbox), Irq::Wake);
+        assert_eq!(acknowledge(&fake, IDSTS, &mailbox), Irq::Wake);
         assert_eq!(*fake.writes.borrow(), vec![(RINTSTS, 8), (IDSTS, 0x102)]);
         assert_eq!(mailbox.take(), (Events::DTO, DmaEvents::RI | DmaEvents::NIS));
         assert_eq!(mailbox.take(), (Events::empty(), DmaEvents::empty()), "taken once");
@@ -148,7 +151,7 @@ mod tests {
     fn a_bus_error_alone_wakes() {
         let (fake, mailbox) = (Fake::default(), Mailbox::new());
         *fake.dma.borrow_mut() = (DmaEvents::FBE | DmaEvents::AIS).bits();
-        assert_eq!(acknowledge(&fake, &mailbox), Irq::Wake);
+        assert_eq!(acknowledge(&fake, IDSTS, &mailbox), Irq::Wake);
         assert_eq!(mailbox.take().1, DmaEvents::FBE | DmaEvents::AIS);
     }
 }

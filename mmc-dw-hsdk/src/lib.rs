@@ -9,7 +9,8 @@
 //! # Map
 //! [`reg`] offsets and bits · [`platform`] what differs between boards, as data · [`clock`] dividers and clock
 //! changes · [`timeout`] what TMOUT means in time · [`reset`] power-up and recovery · [`command`] the CMD word,
-//! responses, which error comes first · [`descriptor`] and `idmac` the internal DMA · [`irq`] the interrupt half ·
+//! responses, which error comes first · [`descriptor`] and `idmac` the internal DMA ·
+//! `pio` the FIFO by hand, for what DMA cannot have · [`irq`] the interrupt half ·
 //! `engine` puts them together.
 //!
 //! # Use
@@ -41,8 +42,8 @@
 //! [`timeout::data_limit`], the end of the DMA after the end of the data 100 ms.
 //!
 //! # What is not here yet
-//! PIO (so block lengths and segments are multiples of 4 bytes), 64-bit descriptors, CMD11 (1.8 V), tuning, DDR, SDIO interrupts, auto-stop: such an operation is refused
-//! with [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
+//! CMD11 (1.8 V), tuning, DDR, SDIO interrupts, auto-stop, several blocks of a length that is not a multiple of the
+//! FIFO's word: such an operation is refused with [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -68,13 +69,14 @@ pub mod descriptor;
 mod engine;
 mod idmac;
 pub mod irq;
+mod pio;
 pub mod platform;
 pub mod reg;
 pub mod reset;
 pub mod timeout;
 mod wait;
 
-pub use engine::{DwEngine, GRACE};
+pub use engine::{DwEngine, GRACE, Transfers};
 pub use idmac::{MAX_SEGMENTS, Ring};
 pub use irq::{IrqHalf, Mailbox};
 pub use platform::Platform;

@@ -62,12 +62,18 @@ pub const DBADDR: u32 = 0x088;
 pub const IDSTS: u32 = 0x08c;
 /// Which DMA events raise the interrupt line.
 pub const IDINTEN: u32 = 0x090;
+/// Version: the low half as digits, 0x270a is 2.70a.
+pub const VERID: u32 = 0x06c;
+/// The FIFO's window from version 2.40a on.
+pub const DATA: u32 = 0x200;
+/// The FIFO's window before version 2.40a.
+pub const DATA_OLD: u32 = 0x100;
 /// On the HSDK: select of the divider in front of ciu, in bits 31:30; sample and drive phases elsewhere.
 pub const UHS_REG_EXT: u32 = 0x108;
 
 bitflags! {
     /// [`CTRL`].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Ctrl: u32 {
         /// State machines and the card side; forgets what the card side knew of the clock.
         const CONTROLLER_RESET = 1 << 0;
@@ -228,7 +234,27 @@ impl DmaEvents {
     pub const CLOSED: Self = Self::TI.union(Self::RI);
 }
 
+/// Where the registers of the DMA controller are that move when addresses are 64 bits wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaMap {
+    /// Upper half of the list's address, if there is one.
+    pub dbaddr_high: Option<u32>,
+    /// [`DmaEvents`] pending.
+    pub idsts: u32,
+    /// [`DmaEvents`] enabled.
+    pub idinten: u32,
+}
+
+impl DmaMap {
+    /// 32-bit addresses: [`DBADDR`], [`IDSTS`], [`IDINTEN`].
+    pub const NARROW: Self = Self { dbaddr_high: None, idsts: IDSTS, idinten: IDINTEN };
+    /// 64-bit addresses: the upper half of the list's address is where IDSTS was, the rest one word further on.
+    pub const WIDE: Self = Self { dbaddr_high: Some(0x08c), idsts: 0x090, idinten: 0x094 };
+}
+
 /// HCON: the build saves area, TCBCNT reads 0 during a transfer.
 pub const HCON_AREA_OPTIMIZED: u32 = 1 << 26;
 /// HCON: descriptors have 64-bit addresses and the IDMAC registers lie elsewhere.
 pub const HCON_ADDRESS_64: u32 = 1 << 27;
+/// HCON: which DMA the build has; 0 is the internal one.
+pub const HCON_DMA: u32 = 3 << 16;

@@ -9,8 +9,8 @@ use crate::clock::{clear_done, taken, update};
 use crate::idmac::Idmac;
 use crate::platform::Platform;
 use crate::reg::{
-    BMOD, Bmod, CLKDIV, CLKENA, CLKSRC, CTRL, Ctrl, DBADDR, DEBNCE, DmaEvents, IDINTEN, IDSTS, RINTSTS,
-    STATUS, Status, TMOUT, UHS_REG_EXT,
+    BMOD, Bmod, CLKDIV, CLKENA, CLKSRC, CTRL, Ctrl, DBADDR, DEBNCE, DmaEvents, RINTSTS, STATUS, Status,
+    TMOUT, UHS_REG_EXT,
 };
 use crate::timeout::TMOUT_MAX;
 use crate::wait::{look_again, settles};
@@ -99,9 +99,14 @@ impl Reset {
                 }
                 Step::Idmac => {
                     idmac.disown();
-                    regs.write32(IDSTS, u32::MAX);
-                    regs.write32(IDINTEN, DmaEvents::ENABLED.bits());
-                    regs.write32(DBADDR, idmac.base());
+                    let map = idmac.map();
+                    regs.write32(map.idsts, u32::MAX);
+                    regs.write32(map.idinten, DmaEvents::ENABLED.bits());
+                    let base = idmac.base();
+                    regs.write32(DBADDR, base as u32);
+                    if let Some(high) = map.dbaddr_high {
+                        regs.write32(high, (base >> 32) as u32);
+                    }
                     regs.write32(BMOD, (Bmod::DE | Bmod::FB).bits());
                     regs.write32(TMOUT, TMOUT_MAX);
                     if self.cold {
@@ -128,7 +133,7 @@ mod tests {
     use super::*;
     use crate::idmac::Ring;
     use crate::platform::HSDK;
-    use crate::reg::CMD;
+    use crate::reg::{CMD, IDINTEN, IDSTS};
     use mockall::{Sequence, mock, predicate::eq};
 
     mock! {

@@ -51,14 +51,32 @@ impl Bench {
     }
 
     pub(crate) fn with(mode: Mode, config: Config, platform: Platform, card: SdConfig) -> Self {
+        let top = if config.addr64 { u64::MAX } else { u32::MAX.into() };
+        Self::with_mask(mode, config, platform, card, top)
+    }
+
+    /// DMA reaches addresses up to `mask`; with 64-bit descriptors all memory is above 4 GiB.
+    pub(crate) fn with_mask(
+        mode: Mode,
+        config: Config,
+        platform: Platform,
+        card: SdConfig,
+        mask: u64,
+    ) -> Self {
         let clock = Clock::new();
-        let memory = Memory::new(0x8000_0000, 0xc000_0000);
+        let wide = config.addr64;
+        let memory = match wide {
+            true => Memory::new(0x12_8000_0000, 0x12_c000_0000),
+            false => Memory::new(0x8000_0000, 0xc000_0000),
+        };
         let card = Shared::new(SdCard::new(card).unwrap());
         card.lock().keep_log(true);
         let dw = Dw::new(card.clone(), clock.clone(), memory.clone(), config);
-        let at = memory.alloc(RING_BYTES as usize);
-        let ring = Ring::new(memory.window(at, RING_BYTES), at, RING_BYTES).unwrap();
-        let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+        let bytes = if wide { 2 * RING_BYTES } else { RING_BYTES };
+        let at = memory.alloc(bytes as usize);
+        let window = memory.window(at, bytes);
+        let ring = if wide { Ring::wide(window, at, bytes) } else { Ring::new(window, at, bytes) }.unwrap();
+        let dma = MemoryDma::new(memory.clone(), mask);
         let (host, irq) = match mode {
             Mode::Polled => (DwEngine::new(dw.clone(), ring, dma, platform), None),
             Mode::Interrupts => {
@@ -94,6 +112,13 @@ impl Bench {
                 return;
             }
             self.clock.advance_to(self.dw.next_event().min(until));
+        }
+    }
+
+    /// Lets time pass until `until`, whatever happens meanwhile.
+    pub(crate) fn pass_all(&mut self, until: Instant) {
+        while self.clock.now() < until {
+            self.pass(until);
         }
     }
 
