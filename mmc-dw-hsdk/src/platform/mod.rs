@@ -1,7 +1,11 @@
 //! What differs between boards: numbers, each with its source. No code runs here.
 
+mod boards;
 mod hsdk;
 
+pub use boards::{
+    ALL, AXS10X, CYCLONE_V, EXYNOS5, HI3660, JH7110, LPC_SDIF, RK356X, RK3288, RK3399, STRATIX_10,
+};
 pub use hsdk::HSDK;
 
 use mmc_proto::bus::Width;
