@@ -2,12 +2,12 @@
 //!
 //! It is not the test of the policy: that sits beside the policy and sees its tags. Here is only what shows from
 //! outside, with the debt a stream may have (which F3 and F4 add) replaced by the most it can be: one write slot and the
-//! commands behind it. Time is ns of the device, what [`Cost::service`] says and the stalls too short to be told
-//! from service.
+//! commands behind it. Service is counted as the policy counts it: from a command's dispatch, or the completion before, to
+//! its end, without stalls long enough to be told from service.
 
 use super::load::Wanted;
-use mmc_mock::scenario::{Card, Cost};
-use std::collections::BTreeMap;
+use mmc_mock::scenario::Card;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Streams of default weight.
 const WEIGHT: u64 = 100;
@@ -102,6 +102,9 @@ pub struct Guard {
     sync_open: u64,
     /// Commands at the host or the card: all, async.
     out: (u64, u64),
+    /// When they went out, oldest first, and when the last one ended.
+    sent: VecDeque<u64>,
+    ended: u64,
     service: u64,
     longest: u64,
     idle: u64,
@@ -125,6 +128,8 @@ impl Guard {
             open: vec![None; tags],
             sync_open: 0,
             out: (0, 0),
+            sent: VecDeque::new(),
+            ended: 0,
             service: 0,
             longest: 0,
             idle: 0,
@@ -214,7 +219,7 @@ impl Guard {
     }
 
     /// A command went out; `last`: with it, all of its request.
-    pub fn dispatched(&mut self, slot: usize, last: bool, read: bool) {
+    pub fn dispatched(&mut self, slot: usize, last: bool, read: bool, now: u64) {
         let Some(open) = self.open.get(slot).copied().flatten().filter(|_| self.on) else { return };
         // F1: a hold for a write slot that succeeded saved a switch and is free.
         let slot_hold = !read && open.sync && self.last_write == Some(open.pid);
@@ -230,6 +235,7 @@ impl Guard {
         if !open.sync && self.sync_open > 0 {
             self.claims[5].check(if self.slots <= 2 { self.out.0 } else { self.out.1 }, 0);
         }
+        self.sent.push_back(now);
         self.out.0 += 1;
         self.out.1 += u64::from(!open.sync);
         if last {
@@ -260,12 +266,14 @@ impl Guard {
             + (self.slots + 2) * c
     }
 
-    /// A command ended.
-    pub fn completed(&mut self, slot: usize, cost: &Cost, now: u64) {
+    /// The oldest command ended; the card stalled for so long of it.
+    pub fn completed(&mut self, slot: usize, stall: u64, now: u64) {
         let Some(open) = self.open.get(slot).copied().flatten().filter(|_| self.on) else { return };
         self.out.0 -= 1;
         self.out.1 -= u64::from(!open.sync);
-        let charge = cost.service() + if cost.stall <= self.stall { cost.stall } else { 0 };
+        let began = self.sent.pop_front().unwrap_or(now).max(self.ended);
+        self.ended = now;
+        let charge = now - began - if stall > self.stall { stall.min(now - began) } else { 0 };
         self.service += charge;
         self.longest = self.longest.max(charge);
         self.claims[0].check(self.idle, now / 64 + 8 * MS + self.longest_hold);
@@ -342,9 +350,6 @@ mod tests {
     fn wanted(pid: u32, sync: bool) -> Wanted {
         Wanted { pid, read: false, sync, lba: 0, blocks: 8, continues: false, what: 0 }
     }
-    fn cost(ms: u64) -> Cost {
-        Cost { productive: ms * MS, ..Cost::default() }
-    }
     fn broken(g: &Guard) -> Vec<&'static str> {
         NAMES.iter().zip(g.claims()).filter(|(_, c)| c.broken > 0).map(|(n, _)| *n).collect()
     }
@@ -354,9 +359,9 @@ mod tests {
         let mut g = Guard::new("ftb", &card(), 8);
         g.admitted(0, &wanted(1, true), 0, 0);
         g.admitted(1, &wanted(2, false), 0, 0);
-        g.dispatched(0, true, false);
+        g.dispatched(0, true, false, 0);
         assert!(broken(&g).is_empty());
-        g.dispatched(1, true, false);
+        g.dispatched(1, true, false, 0);
         assert_eq!(broken(&g), ["F6"]);
     }
 
@@ -366,17 +371,17 @@ mod tests {
         g.admitted(0, &wanted(1, false), 1, 0);
         assert_eq!(broken(&g), ["F7"]);
         g.idled(5 * MS);
-        g.dispatched(0, true, false);
-        g.completed(0, &cost(1), 10 * MS);
+        g.dispatched(0, true, false, 9 * MS);
+        g.completed(0, 0, 10 * MS);
         assert_eq!(broken(&g), ["F7"], "8 ms and one hold are free");
         g.done(0, MS, 10 * MS);
         g.admitted(0, &wanted(1, false), 0, 10 * MS);
         g.idled(9 * MS);
-        g.dispatched(0, true, false);
+        g.dispatched(0, true, false, 0);
         g.idled(9 * MS);
         g.admitted(1, &wanted(3, true), 0, 30 * MS);
-        g.dispatched(1, true, true);
-        g.completed(0, &cost(1), 30 * MS);
+        g.dispatched(1, true, true, 29 * MS);
+        g.completed(0, 0, 30 * MS);
         assert_eq!(broken(&g), ["F1", "F7"]);
     }
 
@@ -387,8 +392,8 @@ mod tests {
         g.admitted(1, &wanted(2, true), 0, 0);
         for i in 0..60 {
             g.admitted(2, &wanted(2, true), 0, i * 100 * MS);
-            g.dispatched(2, true, true);
-            g.completed(2, &cost(100), (i + 1) * 100 * MS);
+            g.dispatched(2, true, true, i * 100 * MS);
+            g.completed(2, 0, (i + 1) * 100 * MS);
             g.done(2, 100 * MS, (i + 1) * 100 * MS);
         }
         assert_eq!(broken(&g), ["F2", "F5"]);
@@ -398,7 +403,7 @@ mod tests {
     fn other_policies_promise_nothing() {
         let mut g = Guard::new("bfq", &card(), 8);
         g.admitted(0, &wanted(1, true), 99, 0);
-        g.dispatched(0, true, false);
+        g.dispatched(0, true, false, 0);
         assert_eq!(g.claims(), [Claim::default(); 7]);
     }
 }

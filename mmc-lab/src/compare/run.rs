@@ -297,9 +297,12 @@ fn set_slots(sched: &mut Sched, slots: usize) {
 
 /// Gives a stream a weight, where the policy has weights.
 fn set_weight(sched: &mut Sched, pid: u32, weight: u32) {
-    if let AnyPolicy::Bfq(bfq) = sched.policy_mut() {
-        // A weight of 1..=1000 is always accepted.
-        let _ = bfq.set_weight(StreamId(pid), Some(weight));
+    let (stream, weight) = (StreamId(pid), Some(weight));
+    // Both are 1..=1000, and only one stream has a weight of its own: always accepted.
+    match sched.policy_mut() {
+        AnyPolicy::Bfq(bfq) => drop(bfq.set_weight(stream, weight)),
+        AnyPolicy::Ftb(ftb) => drop(ftb.set_weight(stream, weight)),
+        _ => {}
     }
 }
 
@@ -385,7 +388,7 @@ impl Sim<'_> {
             let r = request(&w.wanted);
             let kind = r.kind();
             let admits = self.sched.admits(kind, self.job.tags);
-            if self.held[kind as usize] >= admits {
+            if self.held[kind as usize] >= admits || !self.sched.admits_request(&r, self.job.tags) {
                 i += 1;
                 continue;
             }
@@ -437,7 +440,12 @@ impl Sim<'_> {
             self.commands += 1;
             self.sent += 1;
             let whole = self.admitted[run.head.slot()].map_or(0, |w| w.wanted.blocks);
-            self.guard.dispatched(run.head.slot(), run.offset + run.blocks == whole, run.op.is_read());
+            self.guard.dispatched(
+                run.head.slot(),
+                run.offset + run.blocks == whole,
+                run.op.is_read(),
+                self.now,
+            );
             if self.job.cpu_cost == 0 {
                 self.send(token as u64);
             } else {
@@ -485,7 +493,7 @@ impl Sim<'_> {
         if self.now > SETTLED {
             tally.settled_service += cost.service();
         }
-        self.guard.completed(slot, &cost, self.now);
+        self.guard.completed(slot, cost.stall, self.now);
         if !done.is_some_and(|d| d.last) {
             return;
         }
