@@ -37,9 +37,7 @@ use stream::{FENCE, Stream, Virtual, predictable};
 /// Set in the tag of a run that goes out before all streams. The lowest byte of a tag is a stream's number plus 1, the
 /// second, for a run at the device, its command's number plus 1.
 const AHEAD: u32 = 1 << 31;
-/// A stream that was seen within this time may come back for a tag.
-const RECENT: Duration = Duration::from_secs(10);
-/// So many tags at most are kept for streams that hold none.
+/// So many tags at most, and an eighth of them, are kept for streams that hold none.
 const RESERVE: usize = 16;
 
 fn stream_in(tag: u32) -> usize {
@@ -81,6 +79,20 @@ pub struct Stats {
     pub slots: u64,
     /// Parts of requests given out, the last ones not counted.
     pub parts: u64,
+}
+
+/// What a stream got and owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Account {
+    /// 1..=1000.
+    pub weight: u32,
+    /// Time of the device it was charged since it is known, what is expected of commands on the way included.
+    pub charged: Duration,
+    /// How much it had more than its share, against the stream that had least of those that wait.
+    pub owes: Duration,
+    /// Runs queued and at the device.
+    pub held: usize,
 }
 
 /// One command at the device.
@@ -258,6 +270,16 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
     #[must_use]
     pub const fn stats(&self) -> Stats {
         self.stats
+    }
+    /// What a stream got and owes, if it is remembered; `sync` for what somebody waits for.
+    #[must_use]
+    pub fn account(&self, stream: StreamId, sync: bool) -> Option<Account> {
+        let s = self.stream(self.find(stream, sync)?);
+        let nanos = |ns: i64| Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
+        let ahead = s.start.since(self.virtual_now).max(0);
+        let owes = i128::from(ahead).saturating_mul(s.weight.into()) / 1024;
+        let owes = nanos(i64::try_from(owes).unwrap_or(i64::MAX));
+        Some(Account { weight: s.weight, charged: nanos(s.charged), owes, held: s.held() })
     }
     /// What a write command of `blocks` sectors is expected to take, without a change of place.
     #[must_use]
@@ -566,19 +588,18 @@ impl<const N: usize, const D: usize> Policy for Ftb<N, D> {
         }
     }
 
-    /// A stream that holds none gets a tag while there is one. One that holds some leaves a tag to each of the
-    /// streams seen lately that hold none, up to 16; and what nobody waits for has half of the tags at most.
+    /// A stream that holds none gets a tag while there is one. One that holds some leaves an eighth of the tags, up to
+    /// 16, to those that hold none; and what nobody waits for has half of the tags at most.
     fn admits_request(&self, request: &Request, tags: usize) -> bool {
         let sync = request.is_sync();
-        let (mut held, mut idle, mut needy) = (0usize, 0usize, 0usize);
+        let (mut held, mut unhurried) = (0usize, 0usize);
         for (_, s) in self.all() {
             held = held.saturating_add(s.held());
-            idle = idle.saturating_add(if s.sync { 0 } else { s.held() });
-            needy = needy.saturating_add(usize::from(s.idle() && self.now - s.seen <= RECENT));
+            unhurried = unhurried.saturating_add(if s.sync { 0 } else { s.held() });
         }
         let free = tags.saturating_sub(held);
         let own = self.find(request.stream, sync).map_or(0, |i| self.stream(i).held());
-        free > 0 && (own == 0 || (free > needy.min(RESERVE) && (sync || idle < tags / 2)))
+        free > 0 && (own == 0 || (free > RESERVE.min(tags / 8) && (sync || unhurried < tags / 2)))
     }
 
     fn tunable(&self, i: usize) -> Option<TunableInfo> {

@@ -43,8 +43,9 @@ pub(super) struct Stream {
     pub(super) id: StreamId,
     pub(super) sync: bool,
     pub(super) weight: u32,
-    /// Start tag.
+    /// Start tag, and all it was charged in ns.
     pub(super) start: Virtual,
+    pub(super) charged: i64,
     tree: Tree,
     pub(super) fifo: Fifo,
     /// Queued runs, those among them that are no reads, and those that nothing may pass.
@@ -80,6 +81,7 @@ impl Stream {
             sync,
             weight,
             start,
+            charged: 0,
             tree: Tree::new(),
             fifo: Fifo::new(),
             len: 0,
@@ -110,6 +112,7 @@ impl Stream {
     pub(super) fn charge(&mut self, ns: i64) {
         let v = scaled(ns.unsigned_abs(), self.weight);
         self.start = self.start.plus(if ns < 0 { v.saturating_neg() } else { v });
+        self.charged = self.charged.saturating_add(ns);
     }
     /// What it owes stays the same in ns.
     pub(super) fn set_weight(&mut self, weight: u32, now: Virtual) {
