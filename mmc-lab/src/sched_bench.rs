@@ -165,13 +165,13 @@ impl Bench {
         Ok(done)
     }
 
-    /// Nanoseconds of real time per request: the median of `runs` runs (at least 1) of `requests` each, after one
-    /// that does not count.
+    /// Nanoseconds of real time per request: the median of `runs` runs (at least 1) of `requests` each, after as
+    /// many requests as are queued.
     ///
     /// # Errors
     /// As [`step`](Self::step).
     pub fn measure(&mut self, runs: usize, requests: usize) -> Result<f64, String> {
-        self.steps(requests)?;
+        self.steps(requests.max(self.depth()))?;
         let mut times = Vec::with_capacity(runs);
         for _ in 0..runs.max(1) {
             let began = std::time::Instant::now();

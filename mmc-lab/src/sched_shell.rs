@@ -41,10 +41,10 @@ impl Shell {
             let policy = AnyPolicy::by_name(name).map_err(|e| format!("'{name}': {e}"))?;
             return streams::Shell::new(policy, sets).map(Self::Streams);
         }
-        if let (Some(a), Some(b)) = (suffix, rules) {
-            if a != b {
-                return Err(format!("{name} and --rules {b} contradict each other: give one of them"));
-            }
+        if let (Some(a), Some(b)) = (suffix, rules)
+            && a != b
+        {
+            return Err(format!("{name} and --rules {b} contradict each other: give one of them"));
         }
         let rules = match suffix.or(rules) {
             None | Some("7.3") => Rules::V7_3,

@@ -122,6 +122,27 @@ fn a_stream_that_may_go_on_is_waited_for_and_the_shell_says_until_when() {
 }
 
 #[test]
+fn a_part_of_a_request_is_shown_with_its_place_and_completed_by_the_same_id() {
+    let mut s = shell("ftb");
+    conversation(&mut s, "i 1 w 0 1 0 20000 -> ok\n i 2 r 1 2 90000 8 -> ok\n d -> 2\n c 2 -> ok");
+    let mut at = 0;
+    for turn in 1.. {
+        let part = s.line("d").expect("text");
+        let (from, sectors): (u32, u32) = match part.strip_prefix("1 @").and_then(|p| p.split_once('+')) {
+            Some((from, sectors)) => (from.parse().expect("a number"), sectors.parse().expect("a number")),
+            None => panic!("no part of 1 but {part}"),
+        };
+        assert_eq!(at, from, "one behind the other");
+        at += sectors;
+        conversation(&mut s, &format!("t {} -> ok\n c 1 -> ok", turn * 100_000_000_u64));
+        if at == 20_000 {
+            break;
+        }
+    }
+    misuse(&mut s, "c 1", &["completed already"]);
+}
+
+#[test]
 fn merging_is_off_until_it_is_asked_for() {
     conversation(
         &mut shell("none"),

@@ -50,11 +50,11 @@ struct Sched {
     /// Workloads [default: all four]
     #[arg(long, value_name = "LIST")]
     workloads: Option<String>,
-    /// Runs of which the median is taken
-    #[arg(long, default_value = "7")]
+    /// Runs of which the median is taken: many short ones, so that most are not interrupted by other programs
+    #[arg(long, default_value = "101")]
     runs: String,
     /// Requests in a run
-    #[arg(long, default_value = "20000")]
+    #[arg(long, default_value = "1000")]
     requests: String,
     /// JSON, an object a line: what is printed anyway
     #[arg(long)]

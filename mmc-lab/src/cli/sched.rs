@@ -13,6 +13,7 @@ use std::process::ExitCode;
 Commands of all other policies:
   t NS    p PID 1|2|3 LEVEL    i ID r|w SYNC PID SECTOR NSECT [META]
   d    c ID    n    set NAME VALUE    q    w PID [SYNC]    x (quits)
+  d answers the id, of merged requests (set nomerges 0) all ids, of a part of one ID @OFFSET+SECTORS
 A command that makes no sense is answered with one line, E and what is wrong, and changes nothing.
 
 Examples:
@@ -22,7 +23,7 @@ Examples:
 
 Exit status: 0 done, 1 reading or writing failed, 2 wrong usage.")]
 pub struct Args {
-    /// The policy: none, mq-deadline, deadline, bfq, …
+    /// The policy: none, mq-deadline, deadline, bfq, cfq, kyber or ftb
     policy: String,
     /// Whose decisions mq-deadline takes: 7.3 or 5.10 [default: 7.3]
     #[arg(long, value_name = "VERSION")]
