@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bonnie;
+pub mod card;
 pub mod compare;
 pub mod explain;
 pub mod sched;
@@ -22,6 +23,8 @@ pub enum Command {
     Bench(bench::Args),
     /// The main job: bonnie++ on a simulated board, policies side by side
     Bonnie(bonnie::Args),
+    /// The cards of the zoo, and what a trace says of a card
+    Card(card::Args),
     /// Policies alone, over the cards and workloads of a scenario file
     Compare(compare::Args),
     /// A real trace: who waited for whom, for how long, and why
@@ -36,6 +39,7 @@ pub fn run(cli: &Cli) -> std::process::ExitCode {
     match &cli.command {
         Command::Bench(args) => bench::run(args),
         Command::Bonnie(args) => bonnie::run(args),
+        Command::Card(args) => card::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Sched(args) => sched::run(args),

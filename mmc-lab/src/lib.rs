@@ -10,6 +10,7 @@ pub mod bonnie_csv;
 pub mod cli;
 pub mod compare;
 pub mod experiment;
+pub mod fit;
 pub mod report;
 pub mod sched_bench;
 pub mod sched_shell;

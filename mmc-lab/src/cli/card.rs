@@ -1,0 +1,259 @@
+//! `mmc-lab card`: the cards of the zoo, and what a trace says of a card.
+
+use crate::fit::{Fitted, Value, fit_profile, read};
+use mmc_mock::timing::Profile;
+use mmc_mock::zoo;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The cards of the zoo, and what a trace says of a card
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mmc-lab card list                       every card, what is odd about it
+  mmc-lab card show fake-64gb             one card: registers, source, what a good host does
+  mmc-lab card show slow2018 --json       the numbers of a timing profile, for a program
+  mmc-lab card fit trace.txt.gz           what a trace of the block layer says of the card below
+  mmc-lab card fit device.log --json      the same from a log of the card itself
+
+A log of a card has a line per data command: t_us R|W sector sectors service_us; # begins a comment.
+
+Exit status: 0 done, 1 the file cannot be read or holds no data command, 2 wrong usage.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What to do with cards.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Action {
+    /// Every card and every timing profile, a line each
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// One card or timing profile
+    Show {
+        /// Its name, as `list` prints it
+        name: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fit a timing profile to the service times of a trace
+    Fit {
+        /// Text of ftrace or a log of the card, plain or gzip; - for the standard input
+        #[arg(value_name = "TRACE")]
+        file: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the command: the answer to the standard output, or one line to the standard error.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    let answer = match &args.action {
+        Action::List { json } => Ok(list(*json)),
+        Action::Show { name, json } => show(name, *json).map_err(|e| (2, e)),
+        Action::Fit { file, json } => fit(file, *json).map_err(|e| (1, e)),
+    };
+    match answer {
+        Ok(text) => {
+            // Nobody may be reading any more (`| head`): that is no failure of ours.
+            let _ = io::stdout().lock().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err((status, error)) => {
+            eprintln!("mmc-lab card: {error}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+/// What `list` prints.
+#[must_use]
+pub fn list(json: bool) -> String {
+    if json {
+        let cards = zoo::list().iter().map(
+            |p| json!({"name": p.name, "kind": "sd", "what": p.what, "host": p.host, "source": p.source}),
+        );
+        let all: Vec<_> =
+            cards.chain(Profile::NAMES.map(|name| json!({"name": name, "kind": "profile"}))).collect();
+        return format!("{}\n", json!(all));
+    }
+    let mut out = "Cards:\n".to_owned();
+    for p in zoo::list() {
+        let _ = writeln!(out, "  {:<22} {}", p.name, p.what);
+    }
+    out.push_str("\nTiming profiles (how fast a card is; any card can have any):\n");
+    let _ = writeln!(out, "  {}", Profile::NAMES.join(", "));
+    out
+}
+
+/// What `show` prints.
+///
+/// # Errors
+/// The name is none of a card or a profile; the text lists the names.
+pub fn show(name: &str, json: bool) -> Result<String, String> {
+    if let Ok(p) = Profile::named(name) {
+        return Ok(if json { format!("{}\n", profile_json(name, &p)) } else { profile_text(name, &p) });
+    }
+    let unknown = |e: zoo::UnknownCard| format!("{e}; timing profiles are {}", Profile::NAMES.join(", "));
+    let config = zoo::card(name, Profile::ideal(), 0).map_err(unknown)?;
+    let mut facts = vec![
+        ("sectors", config.sectors.to_string()),
+        ("capacity", crate::units::format_size(config.sectors * 512)),
+        (
+            "addressing",
+            if config.capacity() == mmc_mock::card::Capacity::Standard { "bytes" } else { "sectors" }.into(),
+        ),
+        ("version", format!("{:?}", config.version)),
+        ("cmd23", yes(config.cmd23)),
+        ("high_speed", yes(config.high_speed)),
+        ("cid", hex(&config.cid())),
+        ("csd", hex(&config.csd(false))),
+        ("scr", hex(&config.scr())),
+        ("ssr", hex(&config.ssr(4))),
+    ];
+    let quirks = format!("{:?}", config.quirks);
+    if config.quirks != mmc_mock::card::Quirks::default() {
+        facts.push(("quirks", quirks));
+    }
+    Ok(describe(zoo::list().iter().find(|p| p.name == name), &facts, json))
+}
+
+/// A card in words.
+fn describe(preset: Option<&zoo::Preset>, facts: &[(&str, String)], json: bool) -> String {
+    let mut all: Vec<(&str, String)> = Vec::new();
+    if let Some(p) = preset {
+        for (key, text) in [("name", p.name), ("what", p.what), ("host", p.host), ("source", p.source)] {
+            all.push((key, text.to_owned()));
+        }
+    }
+    all.extend_from_slice(facts);
+    if json {
+        let map: serde_json::Map<_, _> = all.into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect();
+        return format!("{}\n", serde_json::Value::Object(map));
+    }
+    let mut out = String::new();
+    for (key, text) in all {
+        let key = if key == "host" { "a good host" } else { key };
+        let _ = writeln!(out, "{key:<12} {text}");
+    }
+    out
+}
+
+fn yes(it: bool) -> String {
+    if it { "yes" } else { "no" }.to_owned()
+}
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}
+
+/// The numbers of a profile; times in microseconds, rates in bytes per second.
+fn numbers(p: &Profile) -> [(&'static str, f64); 15] {
+    let us = |d: mmc_time::Duration| d.as_nanos() as f64 / 1e3;
+    [
+        ("cmd_us", us(p.cmd)),
+        ("rd_access_us", us(p.rd_access)),
+        ("rd_seq_us", us(p.rd_seq)),
+        ("rd_bps", p.rd_bps as f64),
+        ("wr_bps", p.wr_bps as f64),
+        ("wr_seq_us", us(p.wr_seq)),
+        ("wr_rand_us", us(p.wr_rand)),
+        ("au_sectors", p.au as f64),
+        ("open", p.open as f64),
+        ("copy_bps", p.copy_bps as f64),
+        ("erase_us", us(p.erase)),
+        ("stall_p", p.stall_p),
+        ("stall_min_us", us(p.stall_min)),
+        ("stall_max_us", us(p.stall_max)),
+        ("cache_bytes", p.cache as f64),
+    ]
+}
+
+fn profile_json(name: &str, p: &Profile) -> serde_json::Value {
+    let mut map = serde_json::Map::new();
+    map.insert("name".into(), json!(name));
+    map.extend(numbers(p).map(|(key, x)| (key.to_owned(), json!(x))));
+    serde_json::Value::Object(map)
+}
+
+fn profile_text(name: &str, p: &Profile) -> String {
+    let mut out = format!("timing profile {name}\n");
+    for (key, x) in numbers(p) {
+        let _ = writeln!(out, "  {key:<14} {x}");
+    }
+    out
+}
+
+fn fit(file: &Path, json: bool) -> Result<String, String> {
+    let name = file.display();
+    let unreadable = |e: io::Error| format!("cannot read {name}: {e}");
+    let mut input = if file == Path::new("-") {
+        crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?
+    } else {
+        crate::trace::open(file).map_err(unreadable)?
+    };
+    let ops = read(&mut *input).map_err(|e| format!("{name}: {e}"))?;
+    let found = fit_profile(&ops);
+    if json {
+        let mut value = serde_json::to_value(&found).map_err(|e| e.to_string())?;
+        value["profile"] = found.profile().map_or(serde_json::Value::Null, |p| profile_json("fitted", &p));
+        return Ok(format!("{value}\n"));
+    }
+    Ok(text(&found, &name.to_string()))
+}
+
+/// A fit for people.
+#[must_use]
+pub fn text(f: &Fitted, name: &str) -> String {
+    let mut out = format!(
+        "{name}: {} reads, {} writes, {} merges, {} pauses\n\n",
+        f.reads, f.writes, f.merges, f.stalls
+    );
+    let _ = writeln!(out, "  {:<16} {:>12}   interval", "", "value");
+    let mut row = |what: &str, unit: &str, scale: f64, v: Option<Value>| {
+        let _ = match v {
+            None => writeln!(out, "  {what:<16} {:>12}", "not told"),
+            Some(v) => {
+                let [a, b, c] = [v.value, v.low, v.high].map(|x| x / scale);
+                let digits = if a.abs() < 0.1 { 5 } else { 2 };
+                writeln!(out, "  {what:<16} {a:>12.digits$}   {b:.digits$} to {c:.digits$} {unit}")
+            }
+        };
+    };
+    row("cmd + rd_access", "us", 1.0, f.cmd_rd_access_us);
+    row("cmd + rd_seq", "us", 1.0, f.cmd_rd_seq_us);
+    row("rd_bps", "MB/s", 1e6, f.rd_bps);
+    row("cmd + wr_seq", "us", 1.0, f.cmd_wr_seq_us);
+    row("cmd + wr_rand", "us", 1.0, f.cmd_wr_rand_us);
+    row("wr_bps", "MB/s", 1e6, f.wr_bps);
+    row("copy_bps", "MB/s", 1e6, f.copy_bps);
+    row("erase", "ms", 1e3, f.erase_us);
+    row("stall_p", "per piece", 1.0, f.stall_p);
+    row("stall_min", "ms", 1e3, f.stall_min_us);
+    row("stall_max", "ms", 1e3, f.stall_max_us);
+    let _ = match f.au_sectors {
+        Some(au) => writeln!(out, "  {:<16} {:>12}   KiB", "au", au / 2),
+        None => writeln!(out, "  {:<16} {:>12}", "au", "not told"),
+    };
+    let _ = match f.open {
+        Some((low, high)) => writeln!(out, "  {:<16} {low:>12}   {low} to {high} units", "open"),
+        None => writeln!(out, "  {:<16} {:>12}", "open", "not told"),
+    };
+    out.push('\n');
+    for note in &f.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    out
+}
