@@ -199,6 +199,11 @@ impl SdCard {
             s => s,
         }
     }
+    /// Error bits of the card status that no response has told yet.
+    #[must_use]
+    pub fn pending_status(&self) -> u32 {
+        self.v.status.pending()
+    }
     /// The address it has now; 0 before CMD3.
     #[must_use]
     pub fn rca(&self) -> u16 {

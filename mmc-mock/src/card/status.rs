@@ -30,6 +30,10 @@ impl Status {
     pub(super) fn raise(&mut self, bits: u32) {
         self.0 |= bits;
     }
+    /// The error bits that wait.
+    pub(super) fn pending(self) -> u32 {
+        self.0
+    }
     /// The bits of `mask` as a response tells them; the errors among them are told with that (clear condition C).
     pub(super) fn read(&mut self, state: State, ready: bool, app: bool, mask: u32) -> u32 {
         let told = self.0 & mask;
