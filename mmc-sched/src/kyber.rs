@@ -27,7 +27,7 @@
 //! own; a run of several requests is measured once, from the arrival of the oldest to the end of the last. Merging is
 //! Linux', with the newest eight of the list, but an insertion may also merge as a whole request.
 //!
-//! *Work per call*: constant, beside a walk over the members of a run that is given out. *Memory*: about 400 bytes.
+//! *Work per call*: constant, beside a walk over the members of a run that is given out. *Memory*: 512 bytes.
 
 use crate::fifo::Fifo;
 use crate::policy::{Done, Pick, Policy};

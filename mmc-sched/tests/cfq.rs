@@ -267,6 +267,62 @@ fn metadata_takes_the_device_from_a_queue_without_and_goes_first_in_its_own() {
     assert_eq!(get(&mut q, at(1)), Some(meta));
 }
 
+/// The same in a queue that has metadata already.
+#[test]
+fn metadata_does_not_take_the_device_from_metadata() {
+    let mut q = queue();
+    let meta =
+        |lba, stream| Request { flags: Flags::META, ..Request::new(Op::Read, lba, 8, StreamId(stream)) };
+    let a = put(&mut q, Op::Read, 1, BE, 0, at(0));
+    assert_eq!(get(&mut q, at(0)), Some(a));
+    let (own, _) = q.insert(meta(8, 1), at(0)).unwrap();
+    q.insert(meta(900, 2), at(0)).unwrap();
+    done(&mut q, a, at(1));
+    assert_eq!(get(&mut q, at(1)), Some(own));
+}
+
+/// A queue whose slice is over loses the device to whoever arrives, before those that wait.
+#[test]
+fn an_arrival_after_the_end_of_a_slice_goes_before_those_that_wait() {
+    let mut q = queue();
+    // A stream's first time counts as another type; let that be over.
+    for stream in 1..=4 {
+        let id = put(&mut q, Op::Read, stream, BE, 0, at(0));
+        assert_eq!(get(&mut q, at(0)), Some(id));
+        done(&mut q, id, at(0));
+    }
+    assert_eq!(get(&mut q, at(0)), None);
+    let ids: Vec<RequestId> = (0..3).map(|i| put(&mut q, Op::Read, 1, BE, 100 + i * 8, at(0))).collect();
+    assert_eq!((get(&mut q, at(0)), get(&mut q, at(0))), (Some(ids[0]), Some(ids[1])));
+    let waits = put(&mut q, Op::Read, 2, BE, 500, at(0));
+    done(&mut q, ids[0], at(1));
+    // The slice is 100 ms from here; the second request stays at the device.
+    let during = put(&mut q, Op::Read, 3, BE, 600, at(100));
+    assert_eq!(get(&mut q.clone(), at(100)), Some(ids[2]));
+    let after = put(&mut q, Op::Read, 4, BE, 700, at(101));
+    let order: Vec<_> = core::iter::from_fn(|| get(&mut q, at(101))).collect();
+    assert_eq!(order[0], after);
+    assert!(order.contains(&waits) && order.contains(&during) && order.contains(&ids[2]));
+}
+
+/// A queue of the idle class sends one request and goes to the end of its line.
+#[test]
+fn idle_queues_take_turns_one_by_one() {
+    let mut q = queue();
+    let [a, _] = [0, 8].map(|lba| put(&mut q, Op::Read, 1, IDLE, lba, at(0)));
+    let [b, _] = [100, 108].map(|lba| put(&mut q, Op::Read, 2, IDLE, lba, at(0)));
+    assert_eq!((get(&mut q, at(0)), get(&mut q, at(0))), (Some(a), Some(b)));
+    assert_eq!(get(&mut q, at(0)), None, "one of each at the device");
+
+    // Alone, it keeps its place until the completion.
+    let mut q = queue();
+    let [a, _] = [0, 8].map(|lba| put(&mut q, Op::Read, 1, IDLE, lba, at(0)));
+    assert_eq!(get(&mut q, at(0)), Some(a));
+    let b = put(&mut q, Op::Read, 2, IDLE, 100, at(0));
+    done(&mut q, a, at(1));
+    assert_eq!(get(&mut q, at(1)), Some(b));
+}
+
 /// The oldest request goes first when it is due, once a slice, however near others are.
 #[test]
 fn an_overdue_request_goes_first_once_a_slice() {
@@ -277,6 +333,26 @@ fn an_overdue_request_goes_first_once_a_slice() {
     assert_eq!(get(&mut q, late), Some(far), "due after 125 ms");
     let order: Vec<_> = (0..3).map(|_| get(&mut q, late).unwrap()).collect();
     assert_eq!(order, near, "all are overdue now; the rest go in sector order");
+}
+
+/// In a stream that goes on and on ahead of the head, a request too far behind waits for its age, and then for the
+/// next slice of the stream.
+#[test]
+fn a_request_left_behind_goes_in_the_first_slice_after_it_is_due() {
+    let mut bench = Bench::new(&equal_readers(2), &[]);
+    bench.lba = 10_000_000;
+    bench.run(1, Duration::from_secs(1));
+    let arrival = bench.now;
+    let behind = put(&mut bench.queue, Op::Read, 1, BE, 0, arrival);
+    bench.sent.clear();
+    *bench.queued.get_mut(&1).unwrap() += 1;
+    while !bench.out.contains(&behind) {
+        assert!(bench.now - arrival < Duration::from_secs(2), "starved");
+        bench.run(2, MS);
+    }
+    let wait = bench.now - arrival;
+    println!("{wait}");
+    assert!(wait >= Duration::from_millis(125) && wait <= Duration::from_millis(125 + 2 * 104), "{wait}");
 }
 
 /// How many requests a queue may have at the device: half of `quantum` with others waiting and the clock not
@@ -439,5 +515,15 @@ fn the_tick_is_a_setting() {
         next == w
     };
     assert!(!second(Duration::from_millis(4)), "still the time of the sync queues");
+    assert!(!second(Duration::from_micros(501)), "2 us are left");
     assert!(second(Duration::from_micros(100)), "over, and the write has the lower key");
+}
+
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn memory_per_stream() {
+    let per_stream = size_of::<Cfq<64>>() - size_of::<Cfq<63>>();
+    println!("{per_stream} {}", size_of::<Cfq>());
+    assert!(per_stream <= 80, "{per_stream}");
+    assert!(size_of::<Cfq>() <= 6656, "{}", size_of::<Cfq>());
 }

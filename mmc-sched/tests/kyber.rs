@@ -195,6 +195,13 @@ fn merging_looks_at_the_newest_eight() {
     assert_eq!(q.merge(&sync, T).unwrap().1, Inserted::Merged { into: id }, "one list for both kinds");
 }
 
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn memory() {
+    println!("{}", size_of::<Kyber>());
+    assert!(size_of::<Kyber>() <= 512, "{}", size_of::<Kyber>());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: support::cases(64), ..ProptestConfig::default() })]
 

@@ -87,7 +87,7 @@ impl<const N: usize> Cfq<N> {
     }
 
     /// How long the line that is served now is served.
-    fn workload(&self) -> i64 {
+    pub(super) fn workload(&self) -> i64 {
         let share = |part: u32, of: u32| {
             let part = self.settings.target_latency.saturating_mul(part.into());
             part.checked_div(of.into()).unwrap_or(part)
@@ -111,7 +111,7 @@ impl<const N: usize> Cfq<N> {
 
     /// Length of the slice of queue `i` (§5). With `low_latency` the slices of all busy queues fit into the target;
     /// how many are busy is averaged here, as often as it is asked.
-    fn slice(&mut self, i: usize) -> i64 {
+    pub(super) fn slice(&mut self, i: usize) -> i64 {
         let q = self.queue(i);
         let full = self.settings.length(q.sync, q.level);
         if !self.settings.low_latency {

@@ -85,6 +85,51 @@ fn check(cfq: &Cfq<N>) {
     assert_eq!(all().filter(|(_, q)| q.sync).map(|(_, q)| q.out).sum::<u32>(), cfq.sync_out);
 }
 
+/// Requests of 8 sectors far apart, one for each stream, all queued and none given out.
+fn with_streams(streams: &[(Op, Class)]) -> crate::Queue<Vec<Slot>, Cfq<8>> {
+    let mut queue = crate::Queue::new(std::vec![Slot::FREE; 40], Cfq::<8>::new());
+    for (n, (op, class)) in (0..).zip(streams) {
+        let priority = Priority { class: *class, level: 4 };
+        let r = Request { priority, ..Request::new(*op, n * 1000, 8, StreamId(n as u32)) };
+        queue.insert(r, Instant::ZERO).unwrap();
+    }
+    queue
+}
+
+/// §4, in milliseconds: a share of 300 by the queues of the type, for async ones of all queues and 0.4 of it.
+#[test]
+fn a_type_is_served_for_its_share() {
+    const READ: (Op, Class) = (Op::Read, Class::BestEffort);
+    const WRITE: (Op, Class) = (Op::Write, Class::BestEffort);
+    const IDLE: (Op, Class) = (Op::Read, Class::Idle);
+    let share = |streams: &[(Op, Class)], load| {
+        let mut queue = with_streams(streams);
+        let cfq = queue.policy_mut();
+        cfq.serving = Line { rank: Rank::BestEffort, load };
+        cfq.workload() / 1_000_000
+    };
+    assert_eq!(share(&[READ, READ, READ, WRITE], Load::Sync), 225);
+    assert_eq!(share(&[READ, READ, READ, WRITE], Load::Async), 30);
+    assert_eq!(share(&[READ, WRITE, IDLE, IDLE], Load::Sync), 150, "of its class only");
+    assert_eq!(share(&[READ, WRITE, IDLE, IDLE], Load::Async), 30, "a quarter of all, not half of its class");
+    let mut queue = with_streams(&[READ, WRITE]);
+    queue.policy_mut().average = [0, 10];
+    queue.policy_mut().serving = Line { rank: Rank::BestEffort, load: Load::Sync };
+    assert_eq!(queue.policy().workload() / 1_000_000, 30, "more were busy before");
+}
+
+/// §5: the number of busy queues is averaged, and slices are shortened when they would not fit the target.
+#[test]
+fn slices_shrink_to_fit_the_target() {
+    let mut queue = with_streams(&[(Op::Read, Class::BestEffort); 8]);
+    let cfq = queue.policy_mut();
+    let slices: Vec<i64> = (0..4).map(|_| cfq.slice(ASYNC_QUEUES) / 1_000).collect();
+    // 6 busy queues at first, since there were none before; then 8.
+    assert_eq!(slices, [50_000, 37_500, 37_500, 37_500]);
+    cfq.settings.low_latency = false;
+    assert_eq!(cfq.slice(ASYNC_QUEUES), 100_000_000);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(128),
