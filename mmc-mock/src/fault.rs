@@ -1,6 +1,30 @@
-//! What goes wrong, and when: plain data that a card looks up at each command.
+//! What goes wrong, and when: plain data.
 //!
-//! Not yet a language; it says at which command, and at which block of it, and nothing of the controller.
+//! A [`Script`] is a list of [`Rule`]s with a readable form; [`Faulty`] makes any card follow one, [`Script::arm`] a
+//! controller model. [`Faults`] is the short way for one SD card: a list by the number of the frame.
+//!
+//! ```text
+//! seed 7                              # decides the random choices below
+//! at CMD17: block 0 crc               # the first CMD17: its first block has a wrong CRC16
+//! at CMD18#2: block 5 flip 17.3       # the third CMD18: bit 3 of byte 17 of block 5 is wrong, its CRC is not
+//! every ACMD41: status 0x80000        # each one
+//! at frame 40: no-answer              # the 41st command frame, whatever it is
+//! at 250ms: power-loss random         # of the writes under way any subset survives, in any order
+//! at 1s: host spurious 0x80           # of the controller model
+//! ```
+
+mod faulty;
+mod names;
+mod script;
+#[cfg(feature = "serde")]
+mod serde;
+#[cfg(feature = "proptest")]
+pub mod strategy;
+mod text;
+
+pub use faulty::{Faulty, Medium};
+pub use script::{Action, BlockFault, Invalid, Keep, OnFailure, Rule, Script, When};
+pub use text::ScriptError;
 
 /// Something that goes wrong at one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,11 @@
 //! | a card | [`card::SdCard`] from a [`card::SdConfig`], or one of the [`zoo`]; [`card::Shared`] keeps a back door |
 //! | its pace | a [`timing::Profile`]: `slow2018`, `cheap`, `a1`, `a2`, `ideal` |
 //! | its contents | [`storage::Storage`], sparse, up to 128 TiB |
-//! | something to go wrong | [`fault::Faults`]; what a host did wrong is in [`card::Card::violations`] |
+//! | something to go wrong | a [`fault::Script`] and a [`fault::Faulty`] card; what a host did wrong is in [`card::Card::violations`] |
 //! | a host without a controller | [`MockHost`], at the pace of the [`Wire`] |
+//! | a card on an SPI bus | [`spi::Spi`]; with the feature `embedded-hal` for drivers of others |
 //! | time | a [`Clock`] that moves only when told to, and [`Wakes`] to know how far |
+//! | liveness as an assertion | [`drive::drive_bounded`] |
 //! | only what a card costs a scheduler | a [`scenario::Device`], apart from all the above |
 //! | memory of a bus master | [`Memory`], [`MemoryDma`], [`Buf`], [`BufBatch`] |
 //!
@@ -40,11 +42,13 @@
 
 pub mod card;
 mod clock;
+pub mod drive;
 pub mod dw;
 pub mod fault;
 pub mod host;
 mod memory;
 pub mod scenario;
+pub mod spi;
 pub mod storage;
 pub mod timing;
 mod wire;
@@ -54,3 +58,8 @@ pub use clock::{Clock, Wakes};
 pub use host::MockHost;
 pub use memory::{Buf, BufBatch, Memory, MemoryDma, Movable, Window};
 pub use wire::Wire;
+
+/// The example of the page is compiled and run with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/test-your-driver.md")]
+struct TestYourDriver;

@@ -1,6 +1,6 @@
 //! What a card remembers: sectors of 512 bytes, sparse, in chunks of 256 KiB.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Bytes of one chunk.
 const CHUNK: usize = 256 * 1024;
@@ -28,6 +28,16 @@ pub struct Storage {
     chunks: HashMap<u64, Box<[u8]>>,
     bytes_read: u64,
     bytes_written: u64,
+    /// Writes that a loss of power may undo, oldest first; `None`: none is remembered.
+    undo: Option<VecDeque<Undo>>,
+}
+
+/// A piece of a write that is not durable yet.
+#[derive(Clone, Debug)]
+struct Undo {
+    at: u64,
+    old: Box<[u8]>,
+    new: Box<[u8]>,
 }
 
 impl Storage {
@@ -78,16 +88,7 @@ impl Storage {
     pub fn read(&mut self, at: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
         self.check(at, to.len() as u64)?;
         self.bytes_read += to.len() as u64;
-        let (mut at, mut rest) = (at, to);
-        while !rest.is_empty() {
-            let (chunk, skip, n) = piece(at, rest.len());
-            let (head, tail) = rest.split_at_mut(n);
-            match self.chunks.get(&chunk) {
-                Some(c) => head.copy_from_slice(&c[skip..skip + n]),
-                None => head.fill(0),
-            }
-            (at, rest) = (at + n as u64, tail);
-        }
+        self.get(at, to);
         Ok(())
     }
     /// Writes from byte `at` on.
@@ -97,6 +98,11 @@ impl Storage {
     pub fn write(&mut self, at: u64, from: &[u8]) -> Result<(), OutOfRange> {
         self.check(at, from.len() as u64)?;
         self.bytes_written += from.len() as u64;
+        self.remember(at, from);
+        self.put(at, from);
+        Ok(())
+    }
+    fn put(&mut self, at: u64, from: &[u8]) {
         let (mut at, mut rest) = (at, from);
         while !rest.is_empty() {
             let (chunk, skip, n) = piece(at, rest.len());
@@ -110,7 +116,18 @@ impl Storage {
             }
             (at, rest) = (at + n as u64, tail);
         }
-        Ok(())
+    }
+    fn get(&self, at: u64, to: &mut [u8]) {
+        let (mut at, mut rest) = (at, to);
+        while !rest.is_empty() {
+            let (chunk, skip, n) = piece(at, rest.len());
+            let (head, tail) = rest.split_at_mut(n);
+            match self.chunks.get(&chunk) {
+                Some(c) => head.copy_from_slice(&c[skip..skip + n]),
+                None => head.fill(0),
+            }
+            (at, rest) = (at + n as u64, tail);
+        }
     }
     /// Makes `len` bytes from `at` on zero and frees what lies in whole chunks. Costs no more than the number of
     /// chunks in memory, however long the range.
@@ -119,6 +136,7 @@ impl Storage {
     /// [`OutOfRange`]; nothing is erased then.
     pub fn erase(&mut self, at: u64, len: u64) -> Result<(), OutOfRange> {
         self.check(at, len)?;
+        self.settle(0);
         let end = at + len;
         self.chunks.retain(|&i, c| {
             let start = i * CHUNK as u64;
@@ -131,6 +149,53 @@ impl Storage {
             to - from != CHUNK
         });
         Ok(())
+    }
+
+    /// From now on (or no more) remembers writes, by the block of 512 bytes, so that [`lose`](Self::lose) can undo
+    /// them. An erase makes all that came before it durable.
+    pub fn remember_writes(&mut self, on: bool) {
+        self.undo = on.then(VecDeque::new);
+    }
+    /// Blocks written that are not durable.
+    #[must_use]
+    pub fn volatile(&self) -> usize {
+        self.undo.as_ref().map_or(0, VecDeque::len)
+    }
+    /// Makes all but the last `keep` blocks written durable.
+    pub fn settle(&mut self, keep: usize) {
+        if let Some(undo) = &mut self.undo {
+            undo.drain(..undo.len().saturating_sub(keep));
+        }
+    }
+    /// Power fails: of the blocks that are not durable those in `survivors` (0: the oldest) had been programmed, in that order;
+    /// the others never were. Numbers that are not there, or there twice, are ignored.
+    pub fn lose(&mut self, survivors: &[usize]) {
+        let Some(undo) = &mut self.undo else { return };
+        let mut lost: Vec<Option<Undo>> = undo.drain(..).map(Some).collect();
+        for u in lost.iter().rev().flatten() {
+            // Inside, as the write was.
+            self.put(u.at, &u.old);
+        }
+        for &i in survivors {
+            if let Some(u) = lost.get_mut(i).and_then(Option::take) {
+                self.put(u.at, &u.new);
+            }
+        }
+    }
+    /// Byte `at` decays into `value`: durable at once, and not a write.
+    pub(crate) fn rot(&mut self, at: u64, value: u8) {
+        if self.check(at, 1).is_ok() {
+            self.put(at, &[value]);
+        }
+    }
+    fn remember(&mut self, at: u64, new: &[u8]) {
+        let Some(mut undo) = self.undo.take() else { return };
+        for (at, new) in (at..).step_by(512).zip(new.chunks(512)) {
+            let mut old = vec![0; new.len()];
+            self.get(at, &mut old);
+            undo.push_back(Undo { at, old: old.into(), new: new.into() });
+        }
+        self.undo = Some(undo);
     }
 }
 
@@ -176,6 +241,35 @@ mod tests {
             s.write(u64::MAX, &[1]).is_err() && s.write(1024, &[1]).is_err() && s.erase(1, 1024).is_err()
         );
         assert_eq!((s.resident(), s.bytes_written()), (0, 0));
+    }
+
+    #[test]
+    fn a_loss_of_power_leaves_any_subset_in_any_order() {
+        let mut s = Storage::new(4);
+        s.write(0, &[1; 512]).unwrap();
+        s.remember_writes(true);
+        let block = |s: &mut Storage, n: u64| {
+            let mut b = [0; 512];
+            s.read(n * 512, &mut b).unwrap();
+            b[0]
+        };
+        for (at, byte) in [(0, 2), (512, 3), (0, 4)] {
+            s.write(at, &[byte; 512]).unwrap();
+        }
+        assert_eq!((s.volatile(), block(&mut s, 0)), (3, 4));
+        let mut t = s.clone();
+        t.lose(&[]);
+        assert_eq!((block(&mut t, 0), block(&mut t, 1), t.volatile()), (1, 0, 0));
+        let mut t = s.clone();
+        t.lose(&[2, 0, 2, 9]);
+        assert_eq!((block(&mut t, 0), block(&mut t, 1)), (2, 0), "the older write was programmed last");
+        s.settle(1);
+        s.lose(&[]);
+        assert_eq!((block(&mut s, 0), block(&mut s, 1)), (2, 3), "what was durable stays");
+        s.write(0, &[9; 1024]).unwrap();
+        s.erase(1024, 512).unwrap();
+        s.lose(&[]);
+        assert_eq!((block(&mut s, 0), block(&mut s, 1)), (9, 9));
     }
 
     proptest! {

@@ -101,7 +101,7 @@ impl Fault {
             _ => false,
         }
     }
-    pub(super) fn of_command(self) -> bool {
+    pub(crate) fn of_command(self) -> bool {
         self.strikes(true, true) || self.strikes(true, false)
     }
     /// The block it strikes at.

@@ -1,0 +1,327 @@
+//! Scripts at work: what a host sees of each action, on a host without a controller and on the DesignWare model, and
+//! what stays on the card.
+
+use mmc_hal::{Dir, Mmio};
+use mmc_mock::card::{Card, SdCard, SdConfig, Shared};
+use mmc_mock::drive::{Bound, Drive, Spent, drive_bounded};
+use mmc_mock::dw::{Config, Dw};
+use mmc_mock::fault::{Faulty, Medium, Script, strategy};
+use mmc_mock::timing::Profile;
+use mmc_mock::{Buf, Clock, Memory, MockHost, Wakes};
+use mmc_proto::host::{Capabilities, Cause, Phase, Supervised};
+use mmc_proto::machine::{
+    Conductor, Identified, Identify, IdentifyError, Machine, Transfer, TransferCause, TransferError,
+    TransferOptions, Turn,
+};
+use mmc_time::{Duration, Instant};
+use proptest::prelude::*;
+
+type Slot = Shared<Faulty<SdCard>>;
+
+struct Bench {
+    host: Supervised<MockHost<Buf, Slot>>,
+    card: Slot,
+    clock: Clock,
+}
+
+fn sd() -> SdCard {
+    SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap()
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i / 512) as u8 ^ (i % 251) as u8 ^ seed).collect()
+}
+
+impl Bench {
+    fn new(script: &str) -> Self {
+        Self::with(Faulty::new(sd(), script.parse().unwrap()).unwrap())
+    }
+    fn with(card: Faulty<SdCard>) -> Self {
+        let card = Shared::new(card);
+        let mut caps = Capabilities::new();
+        caps.max_hz = 50_000_000;
+        Self { host: MockHost::new(card.clone(), caps), card, clock: Clock::new() }
+    }
+    /// One conversation, in a minute and twenty thousand steps or not at all.
+    fn drive<M: Machine>(&mut self, machine: M, payload: Buf) -> ((M::Output, Option<Buf>), Spent) {
+        let bound = Bound { time: Duration::from_secs(60), steps: 20_000 };
+        let mut talk = Conductor::new(machine, Some(payload));
+        drive_bounded(&self.clock, bound, |now| match talk.poll(&mut self.host, now) {
+            Turn::Wait { until, .. } => Drive::Wait(until),
+            Turn::Done(output, payload) => Drive::Done((output, payload)),
+        })
+        .unwrap()
+    }
+    fn identify(&mut self) -> Result<Identified, IdentifyError> {
+        let machine = Identify::new(&Capabilities::new());
+        self.drive(machine, Buf(vec![0; 512])).0.0
+    }
+    fn transfer(
+        &mut self,
+        id: &Identified,
+        dir: Dir,
+        lba: u64,
+        data: Vec<u8>,
+    ) -> (Result<u32, TransferError>, Vec<u8>, Spent) {
+        let blocks = (data.len() / 512) as u32;
+        let machine = Transfer::new(&id.traits, dir, lba, blocks, TransferOptions::default());
+        let ((result, payload), spent) = self.drive(machine, Buf(data));
+        (result, payload.map(|b| b.0).unwrap_or_default(), spent)
+    }
+    fn stored(&self, lba: u64, blocks: usize) -> Vec<u8> {
+        let mut bytes = vec![0; blocks * 512];
+        self.card.with(|c| c.with_storage(&mut |s| s.read(lba * 512, &mut bytes).unwrap()));
+        bytes
+    }
+}
+
+#[test]
+fn each_action_is_called_by_its_name_and_the_card_is_usable_after_it() {
+    use Cause::{Crc, Framing, NoCrcStatus, Timeout};
+    for (what, dir, cause, phase) in [
+        ("lost", Dir::Read, Timeout, Phase::Command),
+        ("no-answer", Dir::Read, Timeout, Phase::Command),
+        ("command-crc", Dir::Read, Timeout, Phase::Command),
+        ("response-crc", Dir::Write, Crc, Phase::Command),
+        ("response-index", Dir::Write, Framing, Phase::Command),
+        ("response-end", Dir::Write, Framing, Phase::Command),
+        ("block 5 crc", Dir::Read, Crc, Phase::Data),
+        ("block 5 crc", Dir::Write, Crc, Phase::Data),
+        ("block 7 missing", Dir::Read, Timeout, Phase::Data),
+        ("block 7 missing", Dir::Write, NoCrcStatus, Phase::Data),
+    ] {
+        let command = if dir == Dir::Read { "CMD18" } else { "CMD25" };
+        let mut b = Bench::new(&format!("at {command}: {what}"));
+        let id = b.identify().unwrap();
+        let (result, ..) = b.transfer(&id, dir, 100, pattern(4096, 9));
+        let error = result.unwrap_err();
+        let TransferCause::Host(e) = error.cause else { panic!("{what}: {error}") };
+        assert_eq!((e.cause, e.phase), (cause, phase), "{what} {dir:?}");
+        assert!(b.card.lock().waiting().is_empty(), "{what}");
+        assert_eq!(b.transfer(&id, dir, 100, pattern(4096, 9)).0, Ok(8), "after {what}");
+    }
+}
+
+#[test]
+fn late_blocks_and_a_busy_card_cost_what_the_script_says() {
+    let time = |script: &str, dir| {
+        let mut b = Bench::new(script);
+        let id = b.identify().unwrap();
+        let (result, _, spent) = b.transfer(&id, dir, 0, pattern(4096, 1));
+        (result, spent.time)
+    };
+    let (plain, late) = (time("", Dir::Read), time("at CMD18: late 40ms", Dir::Read));
+    let wait = late.1.saturating_sub(plain.1);
+    assert_eq!(late.0, Ok(8));
+    assert!(wait > Duration::from_millis(35) && wait <= Duration::from_millis(40), "{wait}");
+    let (plain, busy) = (time("", Dir::Write), time("at CMD25: busy 70ms", Dir::Write));
+    assert_eq!(busy.0, Ok(8));
+    assert!(busy.1.saturating_sub(plain.1) > Duration::from_millis(65), "{} {}", busy.1, plain.1);
+    let (stuck, took) = time("at CMD25: busy forever", Dir::Write);
+    assert!(stuck.unwrap_err().needs_reset());
+    assert!(took < Duration::from_secs(10), "{took}");
+}
+
+#[test]
+fn bits_can_be_wrong_behind_everybodys_back() {
+    let mut b = Bench::new("at CMD18: block 2 flip 7.4\nat CMD25: block 1 flip 0.0\nat 2s: rot 203 511.7");
+    let id = b.identify().unwrap();
+    let good = pattern(4096, 3);
+    assert_eq!(b.transfer(&id, Dir::Write, 200, good.clone()).0, Ok(8));
+    let mut stored = good.clone();
+    stored[512] ^= 1;
+    assert!(b.stored(200, 8) == stored);
+    let (result, mut got, _) = b.transfer(&id, Dir::Read, 200, vec![0; 4096]);
+    assert_eq!(result, Ok(8));
+    got[2 * 512 + 7] ^= 0x10;
+    assert!(got == stored, "the stored bytes are not touched by a bad wire");
+    b.clock.advance_to(Instant::from_secs(2));
+    let (_, mut got, _) = b.transfer(&id, Dir::Read, 200, vec![0; 4096]);
+    got[3 * 512 + 511] ^= 0x80;
+    assert!(got == stored);
+}
+
+#[test]
+fn a_card_leaves_comes_back_and_is_another() {
+    let large = SdCard::new(SdConfig { sectors: 33_554_432, ..SdConfig::new(Profile::ideal(), 2) }).unwrap();
+    let script: Script = "at 2s: remove\nat 3s: insert\nat 4s: swap 0".parse().unwrap();
+    let mut b = Bench::with(Faulty::with_others(sd(), vec![large], script).unwrap());
+    let id = b.identify().unwrap();
+    let read = |b: &mut Bench| b.transfer(&id, Dir::Read, 0, vec![0; 512]).0;
+    assert_eq!(read(&mut b), Ok(1));
+    for (at, present) in [(2, false), (3, true), (4, true)] {
+        b.clock.advance_to(Instant::from_secs(at));
+        assert!(read(&mut b).is_err(), "after {at} s nobody answers to the old address");
+        assert_eq!(b.card.present(), present);
+    }
+    assert_eq!(b.identify().unwrap().traits.blocks, 33_554_432);
+}
+
+#[test]
+fn a_loss_of_power_keeps_exactly_the_blocks_it_says() {
+    for (keep, survive) in [("all", vec![0, 1, 2, 3, 4, 5, 6, 7]), ("none", vec![]), ("keep 6 1", vec![1, 6])]
+    {
+        let mut b = Bench::new(&format!("cache 8\nat 2s: power-loss {keep}"));
+        let id = b.identify().unwrap();
+        // Old contents are durable: eight later blocks push them out of the cache.
+        assert_eq!(b.transfer(&id, Dir::Write, 0, pattern(4096, 1)).0, Ok(8));
+        assert_eq!(b.transfer(&id, Dir::Write, 0, pattern(4096, 2)).0, Ok(8));
+        b.clock.advance_to(Instant::from_secs(2));
+        assert!(b.transfer(&id, Dir::Read, 0, vec![0; 512]).0.is_err(), "it has forgotten its address");
+        let (old, new, got) = (pattern(4096, 1), pattern(4096, 2), b.stored(0, 8));
+        for k in 0..8 {
+            let expected = if survive.contains(&k) { &new } else { &old };
+            assert!(got[k * 512..][..512] == expected[k * 512..][..512], "{keep}: block {k}");
+        }
+        let id = b.identify().unwrap();
+        assert_eq!(b.transfer(&id, Dir::Read, 0, vec![0; 4096]).1, got, "and it is a card again");
+        let said = b.card.violations();
+        assert!(!said.iter().any(|v| v.contains("clocks since")), "power-up was as it should be: {said:?}");
+    }
+    // Without a cache a write is durable once the card is no longer busy.
+    let mut b = Bench::new("at 2s: power-loss none");
+    let id = b.identify().unwrap();
+    b.transfer(&id, Dir::Write, 0, pattern(4096, 1)).0.unwrap();
+    b.clock.advance_to(Instant::from_secs(2));
+    b.transfer(&id, Dir::Read, 0, vec![0; 512]).0.unwrap_err();
+    assert!(b.stored(0, 8) == pattern(4096, 1));
+    // And the random choice is the seed's.
+    let random = |seed: u64| {
+        let mut b = Bench::new(&format!("seed {seed}\ncache 64\nat 2s: power-loss random"));
+        let id = b.identify().unwrap();
+        b.transfer(&id, Dir::Write, 0, pattern(16384, 1)).0.unwrap();
+        b.clock.advance_to(Instant::from_secs(2));
+        b.transfer(&id, Dir::Read, 0, vec![0; 512]).0.unwrap_err();
+        b.stored(0, 32)
+    };
+    assert!(random(5) == random(5) && random(5) != random(6));
+}
+
+#[test]
+fn the_controller_model_takes_its_faults_from_the_same_script() {
+    let script: Script = "at CMD8: no-answer\nat CMD8#1: response-crc\nat frame 3: host response-index\n\
+                          at 100ms: host spurious 0x80\nat access 1: host pin off"
+        .parse()
+        .unwrap();
+    let clock = Clock::new();
+    let card = Faulty::new(sd(), script.clone()).unwrap();
+    let dw = Dw::new(card, clock.clone(), Memory::new(0x8000_0000, 0xc000_0000), Config::generic());
+    script.arm(&dw).unwrap();
+    assert_eq!(dw.read32(0x50) & 1, 1, "card detect says: gone");
+    for (offset, value) in [(4, 1), (8, 63), (0x10, 1), (0x2c, 0x8020_2000)] {
+        dw.write32(offset, value);
+    }
+    let command = |cmd: u32, arg: u32| {
+        dw.write32(0x44, 0xffff);
+        dw.write32(0x28, arg);
+        dw.write32(0x2c, 0xa000_2000 | cmd);
+        while dw.read32(0x44) & 4 == 0 {
+            clock.advance_to(dw.next_event());
+        }
+        dw.read32(0x44) & 0xffff
+    };
+    assert_eq!(command(0x8000, 0), 4);
+    let got: Vec<u32> = (0..4).map(|_| command(0x148, 0x1aa)).collect();
+    assert_eq!(got, [0x104, 0x44, 0x46, 4], "silence, a wrong CRC, a wrong index, and at last an answer");
+    clock.advance_to(Instant::from_millis(100));
+    assert_eq!(dw.read32(0x44) & 0x80, 0x80);
+    assert!(dw.card(|c| c.waiting().is_empty()));
+}
+
+#[test]
+fn a_script_that_this_card_cannot_follow_is_refused() {
+    for (script, says) in [
+        (
+            "at 1s: rot 16777216 0.0",
+            "rule 1, action: there is no sector 16777216, the smallest card here stores 16777216",
+        ),
+        ("at CMD0: lost\nat 1s: swap 0", "rule 2, action: there is no other card 0, only 0 were given"),
+    ] {
+        let e = Faulty::new(sd(), script.parse().unwrap()).unwrap_err();
+        assert_eq!(e.to_string(), says);
+    }
+}
+
+/// The child of the next test: fails with a script at hand.
+#[test]
+fn fails_when_told_to() {
+    let bench = Bench::new("seed 99\nat CMD17#4: block 0 crc");
+    assert!(std::env::var_os("MMC_MOCK_FAIL").is_none(), "as told");
+    drop(bench);
+}
+
+#[test]
+fn a_test_that_fails_prints_its_script_and_seed() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "fails_when_told_to", "--nocapture"])
+        .env("MMC_MOCK_FAIL", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stderr).into_owned();
+    assert!(!child.status.success());
+    assert!(said.contains("the fault script was:\nseed 99\nat CMD17#4: block 0 crc\n"), "{said}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 2))]
+
+    #[test]
+    fn what_prints_parses_to_the_same_script(script in strategy::full_script(8)) {
+        prop_assert_eq!(script.check(), Ok(()));
+        prop_assert_eq!(&script.to_string().parse::<Script>().unwrap(), &script);
+        let json = serde_json::to_string(&script).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Script>(&json).unwrap(), script);
+    }
+
+    #[test]
+    fn any_text_is_a_script_or_an_error_with_its_line(
+        lines in prop::collection::vec(
+            prop_oneof![
+                "[ -~]{0,40}",
+                "(at|every) (A?CMD[0-9]{1,3}(#[0-9]{1,11})?|frame [0-9]{1,3}|[0-9]{1,21}(s|ms|us|ns)?): [a-z-]{1,12}( [0-9x.a-f]{1,12}){0,3}",
+                "\\PC{0,20}",
+            ],
+            0..6,
+        )
+    ) {
+        let text = lines.join("\n");
+        match text.parse::<Script>() {
+            Ok(script) => prop_assert_eq!(script.to_string().parse::<Script>(), Ok(script)),
+            Err(e) => prop_assert!((1..=lines.len()).contains(&e.line), "{}", e),
+        }
+    }
+
+    /// Whatever goes wrong: every conversation ends in bounded time, and no other sector than those written (or
+    /// rotten) is touched.
+    #[test]
+    fn no_script_makes_a_conversation_endless_or_spoils_what_was_not_written(script in strategy::script(6)) {
+        use mmc_mock::fault::Action;
+        let rotten: Vec<u64> = script.rules.iter().filter_map(|r| match r.what {
+            Action::Rot { sector, .. } => Some(sector),
+            _ => None,
+        }).collect();
+        let mut b = Bench::with(Faulty::new(sd(), script).unwrap());
+        for _ in 0..2 {
+            if let Ok(id) = b.identify() {
+                let _ = b.transfer(&id, Dir::Write, 64, pattern(4096, 7));
+                let _ = b.transfer(&id, Dir::Read, 64, vec![0; 4096]);
+                let _ = b.transfer(&id, Dir::Write, 80, pattern(512, 7));
+            }
+        }
+        let all = b.stored(0, 256);
+        for (sector, bytes) in all.chunks(512).enumerate() {
+            let written = (64..72).contains(&sector) || sector == 80;
+            prop_assert!(written || rotten.contains(&(sector as u64)) || bytes.iter().all(|&b| b == 0));
+        }
+    }
+}
+
+#[test]
+fn rules_in_json_are_lines_and_a_bad_one_is_named() {
+    let script: Script = serde_json::from_str(r#"{"seed":3,"rules":["at CMD17: block 0 crc"]}"#).unwrap();
+    assert_eq!(script.to_string(), "seed 3\nat CMD17: block 0 crc\n");
+    let e = serde_json::from_str::<Script>(r#"{"rules":["at CMD99: lost"]}"#).unwrap_err().to_string();
+    assert!(e.contains("`at CMD99: lost`, trigger: there is no CMD99"), "{e}");
+    let e = serde_json::from_str::<Script>(r#"{"rule":[]}"#).unwrap_err().to_string();
+    assert!(e.contains("unknown field `rule`"), "{e}");
+}
