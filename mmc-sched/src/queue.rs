@@ -366,7 +366,9 @@ impl Core {
             blocks,
             offset,
         };
-        let (epoch, divided) = (self.epoch, part.is_some() || offset != 0);
+        // One that was divided and came back whole is still counted by sectors.
+        let divided = part.is_some() || s.bits.contains(Bits::DIVIDED);
+        let epoch = self.epoch;
         if divided {
             pool.edit(lead, |s| {
                 s.bits |= Bits::DIVIDED | Bits::STARTED;
