@@ -88,6 +88,8 @@ pub struct Slot {
     pub(crate) next_member: u16,
     pub(crate) prev_member: u16,
     pub(crate) epoch: u16,
+    /// Sectors at the front that an earlier policy gave out in parts.
+    pub(crate) foreign: u32,
 }
 
 impl Slot {
@@ -120,6 +122,7 @@ impl Slot {
         older: NIL,
         bucket: NIL,
         epoch: 0,
+        foreign: 0,
         left_height: 0,
         right_height: 0,
         state: State::Free,

@@ -124,6 +124,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         // The tree's links are nobody's now.
         let mut order = Tree::new();
         for slot in 0..pool.capacity() {
+            pool.edit(slot, |s| s.foreign = s.sent);
             if pool.at(slot).state == State::Queued {
                 self.core.merger.forget(&mut pool, slot);
                 let seq = pool.at(slot).seq;
@@ -266,7 +267,7 @@ impl Core {
             (s.arrival, s.seq, s.deadline) = (now, seq, Instant::ZERO);
             (s.lba, s.blocks, s.members, s.flags) = (r.lba, r.blocks, 1, r.flags);
             (s.first, s.last, s.next_member, s.prev_member) = (slot, slot, NIL, NIL);
-            (s.sent, s.done, s.tag) = (0, 0, 0);
+            (s.sent, s.done, s.foreign, s.tag) = (0, 0, 0, 0);
             (s.prev, s.next) = (NIL, NIL);
             (s.bits, s.state) = (Bits::empty(), State::Queued);
         });
@@ -401,7 +402,7 @@ impl Core {
         now: Instant,
     ) -> Option<Completed> {
         let s = pool.at(slot);
-        let (request, current) = (s.request, s.epoch == self.epoch);
+        let (request, current) = (s.request, s.epoch == self.epoch && s.done >= s.foreign);
         let (prev, next) = (s.prev_member, s.next_member);
         let done = if s.bits.contains(Bits::DIVIDED) {
             let open = s.sent.saturating_sub(s.done);
@@ -447,7 +448,7 @@ impl Core {
             if s.sent == run.offset.saturating_add(run.blocks) && s.done <= run.offset {
                 let fresh = s.epoch != self.epoch;
                 let was_queued = s.state == State::Queued;
-                pool.edit(at, |s| s.sent = run.offset);
+                pool.edit(at, |s| (s.sent, s.foreign) = (run.offset, s.foreign.min(run.offset)));
                 if !was_queued {
                     self.put_back(pool, policy, at, fresh, now);
                 }
