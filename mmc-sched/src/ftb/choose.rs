@@ -66,6 +66,13 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         self.hold = Some(Hold { slot, stream, since: now, paid: Duration::ZERO });
         Pick::Wait { at: Some(until), completion: self.out > 0 }
     }
+    /// When the oldest of stream `i` comes of age, after which the stream would send another one.
+    fn of_age(&self, pool: &Pool<'_>, i: usize, now: Instant) -> Instant {
+        let s = self.stream(i);
+        let expire = if s.sync { self.settings.expire_sync } else { self.settings.expire_async };
+        let age = s.fifo.front().map(|f| pool.deadline(f) + expire);
+        age.filter(|&t| t > now).unwrap_or(Instant::NEVER)
+    }
 
     fn deep(&self) -> bool {
         self.settings.device_slots > 2
@@ -186,7 +193,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let Some(mut next) = self.next_of(pool, i, now) else { return WAIT };
         let mut key = key;
         if let Some(w) = self.writer.filter(|&w| w != i && !self.deep() && !next.op.is_read()) {
-            match self.write_slot(pool, w, now) {
+            match self.write_slot(pool, w, self.of_age(pool, i, now), now) {
                 Slot::Over => {}
                 Slot::Goes => {
                     if let Some(n) = self.next_of(pool, w, now) {
@@ -216,8 +223,9 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         }
     }
 
-    /// Rule 1: stream `w` wrote last; another one would write now. Changing costs `w.switch`.
-    fn write_slot(&mut self, pool: &Pool<'_>, w: usize, now: Instant) -> Slot {
+    /// Rule 1: stream `w` wrote last; another one would write now, or something else from `other` on. Changing costs
+    /// `w.switch`.
+    fn write_slot(&mut self, pool: &Pool<'_>, w: usize, other: Instant, now: Instant) -> Slot {
         let s = self.stream(w);
         let pressed = s.sync || self.all().any(|(i, o)| i != w && o.sync && o.writes > 0);
         let (factor, cap) = if pressed {
@@ -240,7 +248,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
             }
             let until = s.window();
             if now < until {
-                return Slot::Waits(self.hold(true, w, until, now));
+                return Slot::Waits(self.hold(true, w, until.min(other), now));
             }
         }
         Slot::Over
@@ -275,7 +283,8 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
                 if let Some((h, until)) = soon.map(|(h, s)| (h, s.window())).min_by_key(|(_, t)| *t) {
                     let bank = self.bank.checked_div(self.settings.idle_share.into()).unwrap_or(0);
                     let bank = Duration::from_nanos(bank.unsigned_abs().max(1));
-                    return self.hold(false, h, until.min(now + bank), now);
+                    let until = until.min(now + bank).min(self.of_age(pool, i, now));
+                    return self.hold(false, h, until, now);
                 }
             }
             // Rule 3: it goes into a device that has nothing in front of it.
@@ -285,7 +294,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
                 self.out > 0
             };
             if contended && full {
-                let at = calm.filter(|_| !busy);
+                let at = calm.filter(|_| !busy).map(|t| t.min(self.of_age(pool, i, now)));
                 return Pick::Wait { at, completion: true };
             }
         }
@@ -341,7 +350,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
             op,
             known,
             first,
-            barrier: flags.contains(Flags::BARRIER) && !ahead,
+            barrier: flags.contains(Flags::BARRIER),
             part,
             blocks,
             sent: at.sent.saturating_add(blocks),
