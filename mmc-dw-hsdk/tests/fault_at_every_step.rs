@@ -1,0 +1,225 @@
+//! A fault at every step: for each command of a workload (identification, 64 mixed transfers) and each kind of fault,
+//! the operation ends within its stated time, with the right data or an error, and the next one works.
+//!
+//! By default one case of many runs; `MMC_DW_FAULTS=all` runs all of them.
+
+mod bench;
+
+use bench::{Bench, MODES, Mode, buffers, bytes, filled, pattern};
+use mmc_dw_hsdk::GRACE;
+use mmc_hal::Dir;
+use mmc_mock::dw::Fault;
+use mmc_proto::machine::{After, CardTraits, Identify, TransferOptions};
+use mmc_time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    dir: Dir,
+    lba: u64,
+    blocks: u32,
+    open_ended: bool,
+}
+
+/// Reads and writes of 1 to 64 blocks, with the count given before and with a stop.
+fn workload() -> [Step; 64] {
+    core::array::from_fn(|i| Step {
+        dir: if i % 3 == 0 { Dir::Write } else { Dir::Read },
+        lba: 4096 + 128 * i as u64,
+        blocks: [1, 8, 2, 64, 1, 16, 3][i % 7],
+        open_ended: i % 4 == 1,
+    })
+}
+
+/// What strikes.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The command itself.
+    Command(Fault),
+    /// The data of the command, in this direction.
+    Data(Dir, Fault),
+    /// At the moment of the command.
+    Moment(Fault),
+}
+use Kind::{Command, Data, Moment};
+
+const KINDS: [Kind; 29] = [
+    Command(Fault::CommandLost),
+    Command(Fault::NoResponse),
+    Command(Fault::ResponseCrc),
+    Command(Fault::ResponseIndex),
+    Command(Fault::ResponseEndBit),
+    Command(Fault::ResponseDelay(100)),
+    Command(Fault::Busy(Duration::from_millis(3))),
+    Command(Fault::Busy(Duration::MAX)),
+    Command(Fault::SwallowCommandDone),
+    Command(Fault::StuckStart),
+    Data(Dir::Read, Fault::SwallowDataOver),
+    Data(Dir::Write, Fault::SwallowDataOver),
+    Data(Dir::Read, Fault::LateData(9)),
+    Data(Dir::Read, Fault::LateOwner(9)),
+    Data(Dir::Write, Fault::LateOwner(9)),
+    Data(Dir::Read, Fault::ReadCrc(0)),
+    Data(Dir::Read, Fault::ReadNothing(0)),
+    Data(Dir::Read, Fault::ReadStartBit(0)),
+    Data(Dir::Read, Fault::ReadEndBit(0)),
+    Data(Dir::Write, Fault::WriteCrc(0)),
+    Data(Dir::Write, Fault::WriteNothing(0)),
+    Moment(Fault::LoseCommand),
+    Moment(Fault::Spurious(0x80)),
+    Moment(Fault::Spurious(0x1000)),
+    Moment(Fault::Defer { bits: 0xc, accesses: 3 }),
+    Moment(Fault::Pin(false)),
+    Moment(Fault::Remove),
+    Moment(Fault::PowerFail),
+    Moment(Fault::WriteProtect(true)),
+];
+
+/// How long step and identification take when nothing goes wrong, and how many commands they are.
+struct Clean {
+    identify: (u64, Duration),
+    steps: Vec<(u64, Duration)>,
+}
+
+fn run(b: &mut Bench, card: &CardTraits, s: &Step, data: &[u8]) -> Result<(), (After, String)> {
+    let options = TransferOptions { open_ended: s.open_ended };
+    let payload = if s.dir == Dir::Write { filled(data, &[data.len()]) } else { buffers(&[data.len()]) };
+    let (r, p) = b.transfer(card, s.dir, s.lba, payload, options);
+    match r {
+        Ok(blocks) => {
+            assert_eq!(blocks, s.blocks);
+            let got = if s.dir == Dir::Write { b.stored(s.lba, blocks as usize) } else { bytes(p.unwrap()) };
+            assert!(got == data, "{s:?}: wrong data without an error");
+            Ok(())
+        }
+        Err(e) => Err((e.after, format!("{e}"))),
+    }
+}
+
+fn clean() -> Clean {
+    let mut b = Bench::new(Mode::Interrupts);
+    let card = b.identify().traits;
+    let identify = (b.dw.counters().commands, b.clock.now().since(Instant::ZERO));
+    let mut steps = Vec::new();
+    for s in &workload() {
+        let (began, commands) = (b.clock.now(), b.dw.counters().commands);
+        let data = pattern(s.blocks as usize * 512, s.lba);
+        b.store(s.lba, &data);
+        run(&mut b, &card, s, &data).unwrap();
+        steps.push((b.dw.counters().commands - commands, b.clock.now().since(began)));
+    }
+    Clean { identify, steps }
+}
+
+/// Arms `kind` for command `k` of `n` that will take `takes`; false if it cannot strike there.
+fn arm(b: &Bench, kind: Kind, dir: Option<Dir>, k: u64, n: u64, takes: Duration) -> bool {
+    match kind {
+        Command(fault) => b.dw.inject_after(k as u32, fault),
+        Data(d, fault) if dir.is_none_or(|dir| d == dir) => b.dw.inject_after(k as u32, fault),
+        Data(..) => return false,
+        Moment(fault) => {
+            let part = takes.as_nanos() * (2 * k + 1) / (2 * n);
+            b.dw.inject_at(b.clock.now() + Duration::from_nanos(part), fault);
+        }
+    }
+    true
+}
+
+/// After the fault: what it left is put right, and a write and a read work.
+fn recovers(b: &mut Bench, card: Option<CardTraits>, kind: Kind, what: &str) {
+    let power_failed = matches!(kind, Moment(Fault::Remove | Fault::PowerFail));
+    b.dw.heal();
+    b.dw.inject(Fault::WriteProtect(false));
+    b.dw.inject(Fault::Insert);
+    let settle = b.clock.now() + Duration::from_millis(200);
+    b.pass_all(settle);
+    let card = match card {
+        Some(card) => card,
+        None => b.try_identify().unwrap_or_else(|e| panic!("{what}: {e}")).traits,
+    };
+    let data = pattern(4096, 99);
+    assert_eq!(b.write(&card, 8, &data), Ok(8), "{what}: the next write");
+    assert!(b.read(&card, 8, &[4096]).unwrap() == data, "{what}: the next read");
+    assert_eq!(b.memory.regions(), 1, "{what}");
+    // A card whose answer was lost is in another state than the host can know, and one whose supply failed has never
+    // heard of its clock: what it then calls wrong is how it is found out. Everything else is the driver's fault.
+    let mut violations = b.dw.violations();
+    let lost = |v: &String| v.contains("is not legal in state") || (power_failed && v.starts_with("card: "));
+    violations.retain(|v| !lost(v));
+    assert_eq!(violations, Vec::<String>::new(), "{what}");
+}
+
+/// One case: whether the operation ended with an error; `None` if there is no such case.
+fn case(clean: &Clean, mode: Mode, kind: Kind, step: Option<usize>, k: u64) -> Option<bool> {
+    let what = format!("{mode:?} {kind:?} step {step:?} command {k}");
+    let mut b = Bench::new(mode);
+    let lasting =
+        matches!(kind, Moment(Fault::Remove | Fault::PowerFail) | Command(Fault::Busy(Duration::MAX)));
+    let Some(i) = step else {
+        let (n, takes) = clean.identify;
+        arm(&b, kind, None, k, n, takes);
+        let began = b.clock.now();
+        let r = b.try_identify();
+        let took = b.clock.now().since(began);
+        assert!(took <= Identify::LIMIT + SECOND + GRACE, "{what} took {took}");
+        let failed = r.is_err();
+        recovers(&mut b, r.ok().filter(|_| !lasting).map(|i| i.traits), kind, &what);
+        return Some(failed);
+    };
+    let s = workload()[i];
+    let card = b.identify().traits;
+    let data = pattern(s.blocks as usize * 512, s.lba);
+    if s.dir == Dir::Read {
+        b.store(s.lba, &data);
+    }
+    let (n, takes) = clean.steps[i];
+    if !arm(&b, kind, Some(s.dir), k, n, takes) {
+        return None;
+    }
+    let began = b.clock.now();
+    let r = run(&mut b, &card, &s, &data);
+    let took = b.clock.now().since(began);
+    // The data command, the wait for the card before it or after it, and cleaning up.
+    let stated = card.data_limit(s.dir, s.blocks)
+        + card.write_limit.saturating_mul(2)
+        + GRACE.saturating_mul(3)
+        + SECOND;
+    assert!(took <= stated, "{what} took {took}, stated {stated}");
+    let ready = match &r {
+        Ok(()) => true,
+        Err((after, text)) => {
+            assert!(text.contains('('), "{what}: an error names its phase: {text}");
+            matches!(after, After::Ready | After::Untouched)
+        }
+    };
+    recovers(&mut b, Some(card).filter(|_| ready && !lasting), kind, &what);
+    Some(r.is_err())
+}
+
+#[test]
+fn every_operation_ends_and_the_next_one_works() {
+    let clean = clean();
+    let all = std::env::var("MMC_DW_FAULTS").is_ok_and(|v| v == "all");
+    let commands = clean.identify.0 + clean.steps.iter().map(|s| s.0).sum::<u64>();
+    let (mut cases, mut errors, mut possible) = (0_u32, 0_u32, 0_u32);
+    for mode in MODES {
+        for kind in KINDS {
+            let places = (0..clean.identify.0).map(|k| (None, k));
+            let steps = clean.steps.iter().enumerate().flat_map(|(i, s)| (0..s.0).map(move |k| (Some(i), k)));
+            for (step, k) in places.chain(steps) {
+                possible += 1;
+                // A prime, so that every kind meets every sort of command.
+                if all || possible % 31 == 0 {
+                    if let Some(failed) = case(&clean, mode, kind, step, k) {
+                        cases += 1;
+                        errors += u32::from(failed);
+                    }
+                }
+            }
+        }
+    }
+    println!("{cases} faults at {commands} commands, {errors} of them reported as errors; {possible} places");
+    assert!(errors > cases / 3, "the control: faults strike");
+    assert!(cases >= if all { 3000 } else { 100 }, "{cases}");
+}
