@@ -5,7 +5,7 @@
 //! * [`SpiSd`] is the card on the command level, for those who speak in commands;
 //! * [`Link`] is the same card behind its four wires: one byte in, one byte out;
 //! * [`Spi`] puts it on a bus with a clock: every byte takes its time. With the feature `embedded-hal` it hands out
-//!   what a foreign driver asks for: [`Spi::device`], [`Spi::bus`], [`Spi::chip_select`], [`Spi::delay`].
+//!   what a foreign driver asks for: `Spi::device`, `Spi::bus`, `Spi::chip_select`, `Spi::delay`.
 //!
 //! ```
 //! use mmc_mock::Clock;

@@ -325,3 +325,57 @@ fn rules_in_json_are_lines_and_a_bad_one_is_named() {
     let e = serde_json::from_str::<Script>(r#"{"rule":[]}"#).unwrap_err().to_string();
     assert!(e.contains("unknown field `rule`"), "{e}");
 }
+
+#[test]
+fn an_empty_script_changes_nothing() {
+    let run = |script: Option<&str>| {
+        let mut caps = Capabilities::new();
+        caps.max_hz = 50_000_000;
+        let (card, clock) = (SdCard::new(SdConfig::new(Profile::slow2018(), 3)).unwrap(), Clock::new());
+        match script {
+            Some(text) => {
+                let card = Shared::new(Faulty::new(card, text.parse().unwrap()).unwrap());
+                let mut host = MockHost::new(card.clone(), caps);
+                let moved = session(&mut host, &clock);
+                (moved, clock.now(), card.lock().card().log().hash())
+            }
+            None => {
+                let card = Shared::new(card);
+                let mut host = MockHost::new(card.clone(), caps);
+                let moved = session(&mut host, &clock);
+                (moved, clock.now(), card.lock().log().hash())
+            }
+        }
+    };
+    assert_eq!(run(Some("")), run(None), "the same commands at the same instants");
+    assert_eq!(
+        run(Some("cache 8\nat 1000s: power-loss none")),
+        run(None),
+        "also with a loss of power to come"
+    );
+}
+
+/// Identifies the card, writes and reads; the blocks that went well.
+fn session<C: Card>(host: &mut Supervised<MockHost<Buf, C>>, clock: &Clock) -> u32 {
+    let bound = Bound { time: Duration::from_secs(10), steps: 10_000 };
+    let mut talk = Conductor::new(Identify::new(&Capabilities::new()), Some(Buf(vec![0; 512])));
+    let (id, _) = drive_bounded(clock, bound, |now| match talk.poll(host, now) {
+        Turn::Wait { until, .. } => Drive::Wait(until),
+        Turn::Done(id, _) => Drive::Done(id.unwrap()),
+    })
+    .unwrap();
+    let mut moved = 0;
+    for (dir, lba) in
+        [(Dir::Write, 0), (Dir::Write, 90_000), (Dir::Read, 0), (Dir::Write, 5), (Dir::Read, 90_004)]
+    {
+        let machine = Transfer::new(&id.traits, dir, lba, 8, TransferOptions::default());
+        let mut talk = Conductor::new(machine, Some(Buf(pattern(4096, lba as u8))));
+        let (n, _) = drive_bounded(clock, bound, |now| match talk.poll(host, now) {
+            Turn::Wait { until, .. } => Drive::Wait(until),
+            Turn::Done(n, _) => Drive::Done(n.unwrap()),
+        })
+        .unwrap();
+        moved += n;
+    }
+    moved
+}

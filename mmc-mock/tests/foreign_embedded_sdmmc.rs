@@ -76,7 +76,7 @@ fn session(spi: &Spi) -> Result<(), String> {
 
 /// Ten thousand bytes that say where they belong.
 fn contents() -> Vec<u8> {
-    (0..10_000_u32).map(|i| (i / 7 ^ i) as u8).collect()
+    (0..10_000_u32).map(|i| ((i / 7) ^ i) as u8).collect()
 }
 
 #[test]

@@ -10,10 +10,31 @@ use std::collections::HashMap;
 const COM_CRC_ERROR: u32 = 1 << 23;
 const READY_FOR_DATA: u32 = 1 << 8;
 
-/// A card whose contents can be got at.
+/// A card whose contents can be got at, and which can lose what is not durable.
+///
+/// The defaults let the [`Storage`] keep account; a card with a cache of its own does it itself.
 pub trait Medium: Card {
-    /// Lends the contents to `f`.
+    /// Lends the contents (of an eMMC card: of the user area) to `f`.
     fn with_storage(&mut self, f: &mut dyn FnMut(&mut Storage));
+    /// A loss of power is to come (or none any more): remember what it would undo.
+    fn expect_loss(&mut self, on: bool) {
+        self.with_storage(&mut |s| s.remember_writes(on));
+    }
+    /// The card is not busy: all but the last `keep` blocks written are durable.
+    fn settle(&mut self, keep: usize) {
+        self.with_storage(&mut |s| s.settle(keep));
+    }
+    /// Blocks of 512 bytes written that are not durable.
+    fn volatile(&mut self) -> usize {
+        let mut n = 0;
+        self.with_storage(&mut |s| n = s.volatile());
+        n
+    }
+    /// Undoes the blocks that are not durable, but for the `survivors` (0: the oldest), which were programmed in this
+    /// order. Comes before the supply goes off.
+    fn lose(&mut self, survivors: &[usize]) {
+        self.with_storage(&mut |s| s.lose(survivors));
+    }
 }
 
 impl Medium for SdCard {
@@ -26,11 +47,35 @@ impl<C: Medium> Medium for Shared<C> {
     fn with_storage(&mut self, f: &mut dyn FnMut(&mut Storage)) {
         self.lock().with_storage(f);
     }
+    fn expect_loss(&mut self, on: bool) {
+        self.lock().expect_loss(on);
+    }
+    fn settle(&mut self, keep: usize) {
+        self.lock().settle(keep);
+    }
+    fn volatile(&mut self) -> usize {
+        self.lock().volatile()
+    }
+    fn lose(&mut self, survivors: &[usize]) {
+        self.lock().lose(survivors);
+    }
 }
 
 impl<C: Medium> Medium for Faulty<C> {
     fn with_storage(&mut self, f: &mut dyn FnMut(&mut Storage)) {
         self.card.with_storage(f);
+    }
+    fn expect_loss(&mut self, on: bool) {
+        self.card.expect_loss(on);
+    }
+    fn settle(&mut self, keep: usize) {
+        self.card.settle(keep);
+    }
+    fn volatile(&mut self) -> usize {
+        self.card.volatile()
+    }
+    fn lose(&mut self, survivors: &[usize]) {
+        self.card.lose(survivors);
     }
 }
 
@@ -143,10 +188,8 @@ impl<C: Medium> Faulty<C> {
         let losses = self.script.rules.iter().any(|r| matches!(r.what, Action::PowerLoss(_)));
         let mut least = u64::MAX;
         for card in std::iter::once(&mut self.card).chain(&mut self.others) {
-            card.with_storage(&mut |s| {
-                least = least.min(s.sectors());
-                s.remember_writes(losses);
-            });
+            card.with_storage(&mut |s| least = least.min(s.sectors()));
+            card.expect_loss(losses);
         }
         let there = self.others.len();
         for (i, rule) in self.script.rules.iter().enumerate() {
@@ -223,8 +266,7 @@ impl<C: Medium> Faulty<C> {
             self.happen(&what, now);
         }
         if self.phase.is_none() && self.card.busy_until(now) <= now {
-            let cache = self.script.cache as usize;
-            self.card.with_storage(&mut |s| s.settle(cache));
+            self.card.settle(self.script.cache as usize);
         }
     }
     /// What happens to the card as a whole.
@@ -248,12 +290,11 @@ impl<C: Medium> Faulty<C> {
                 self.restore(now);
             }
             Action::PowerLoss(keep) => {
+                let n = self.card.volatile();
+                let survivors = self.survivors(keep, n);
+                self.card.lose(&survivors);
                 self.card.power(false, now);
                 self.forget();
-                let mut n = 0;
-                self.card.with_storage(&mut |s| n = s.volatile());
-                let survivors = self.survivors(keep, n);
-                self.card.with_storage(&mut |s| s.lose(&survivors));
                 self.restore(now);
                 if self.powered {
                     self.card.idle_clocks(80);
@@ -394,7 +435,7 @@ impl<C: Medium> Card for Faulty<C> {
         if on != self.powered {
             self.forget();
             // Whoever switches the supply off in the middle loses what was not durable: all of it.
-            self.card.with_storage(&mut |s| s.lose(&[]));
+            self.card.lose(&[]);
         }
         self.powered = on;
         if self.inserted {
@@ -440,10 +481,6 @@ impl<C: Medium> Card for Faulty<C> {
             return Answer::default();
         }
         let mut answer = self.card.command(index, arg, now);
-        // SWITCH of eMMC that sets FLUSH_CACHE.
-        if index == 6 && !app && arg >> 24 & 3 == 3 && arg >> 16 & 0xff == 32 && answer.response.is_some() {
-            self.card.with_storage(&mut |s| s.settle(0));
-        }
         (self.late, self.dead) = (Duration::ZERO, false);
         let phase = answer.data.map(|p| (p.block_len, p.blocks, 0));
         if phase.is_some() {

@@ -12,8 +12,9 @@ pub struct Script {
     /// Decides the survivors of `power-loss random`, nothing else.
     #[cfg_attr(feature = "serde", serde(default))]
     pub seed: u64,
-    /// The card keeps the last so many written blocks of 512 bytes volatile, until it is told to flush (FLUSH_CACHE of
-    /// eMMC; SD cards of this crate have no flush): what [`Action::PowerLoss`] can take. 0: a block is durable once the card is no longer busy with it.
+    /// The card keeps the last so many written blocks of 512 bytes volatile: what [`Action::PowerLoss`] can take. 0: a
+    /// block is durable once the card is no longer busy with it. A card with a cache of its own (eMMC) goes by that
+    /// instead.
     #[cfg_attr(feature = "serde", serde(default))]
     pub cache: u32,
     /// What goes wrong. Rules that are due at the same command strike in this order.
