@@ -55,6 +55,8 @@ struct Stream {
     queued: u64,
     held: u64,
     seen: u64,
+    /// Since when it holds no tag, while it holds none.
+    empty: u64,
     /// Service so far, and its longest command.
     service: u64,
     longest: u64,
@@ -185,13 +187,14 @@ impl Guard {
             queued: 0,
             held: 0,
             seen: now,
+            empty: 0,
             service: 0,
             longest: 0,
             scaled: 0,
         });
         // F7: who holds no tag does not wait for one.
         if s.held == 0 && resting <= 16 {
-            self.claims[6].check(waited, 0);
+            self.claims[6].check(waited.min(now - s.empty), 0);
         }
         s.held += 1;
         s.queued += 1;
@@ -328,7 +331,7 @@ impl Guard {
         }
         if let Some(s) = self.streams.get_mut(&open.pid) {
             s.held -= 1;
-            s.seen = now;
+            (s.seen, s.empty) = (now, now);
         }
     }
 }
