@@ -1,6 +1,7 @@
 //! Cards, as a controller model sees them at the end of the wire.
 
 mod log;
+mod mmc;
 mod registers;
 mod sd;
 mod shared;
@@ -8,6 +9,7 @@ mod status;
 mod transfer;
 
 pub use log::{CommandLog, Entry};
+pub use mmc::{MmcCard, MmcConfig, MmcConfigError, MmcQuirks, MmcState};
 pub(crate) use registers::crc7;
 pub use registers::{Capacity, ConfigError, Identity, Quirks, Registers, SdConfig, Version};
 pub use sd::{SdCard, State};

@@ -1,8 +1,12 @@
-//! SD cards by name: real ones, as their register dumps show them, and ones with a fault of character.
+//! Cards by name, SD ([`list`], [`card`]) and MMC ([`mmc_list`], [`mmc`]): real ones, as their register dumps show them, and ones with a fault of character.
 //!
 //! A dump says what a card claims, not how fast it is: the timing profile is the caller's. Serial numbers are not the
 //! real ones. A claim this crate's card cannot live up to (CMD20, extension registers, 1.8 V) stays in the register;
 //! the command itself is then illegal.
+
+mod mmc;
+
+pub use mmc::{MmcPreset, mmc, mmc_list};
 
 use crate::card::{ConfigError, Identity, Quirks, Registers, SdConfig};
 use crate::timing::Profile;
@@ -30,7 +34,7 @@ enum Kind {
     Odd(fn(&mut SdConfig)),
 }
 
-/// No preset has this name.
+/// No preset of the kind that was asked for has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no card is called `{name}`; there are {}", names())]
 pub struct UnknownCard {
@@ -39,7 +43,7 @@ pub struct UnknownCard {
 }
 
 fn names() -> String {
-    PRESETS.map(|p| p.name).join(", ")
+    format!("the SD cards {}; and the MMC cards {}", PRESETS.map(|p| p.name).join(", "), mmc::names())
 }
 
 /// All presets.

@@ -1,6 +1,8 @@
 //! `mmc-lab card`: the cards of the zoo, and what a trace says of a card.
 
 use crate::fit::{Fitted, Value, fit_profile, read};
+use crate::units::format_size;
+use mmc_mock::card::{Capacity, MmcQuirks, Quirks};
 use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use serde_json::json;
@@ -83,12 +85,21 @@ pub fn list(json: bool) -> String {
         let cards = zoo::list().iter().map(
             |p| json!({"name": p.name, "kind": "sd", "what": p.what, "host": p.host, "source": p.source}),
         );
-        let all: Vec<_> =
-            cards.chain(Profile::NAMES.map(|name| json!({"name": name, "kind": "profile"}))).collect();
+        let mmc = zoo::mmc_list().iter().map(
+            |p| json!({"name": p.name, "kind": "mmc", "what": p.what, "host": p.host, "source": p.source}),
+        );
+        let all: Vec<_> = cards
+            .chain(mmc)
+            .chain(Profile::NAMES.map(|name| json!({"name": name, "kind": "profile"})))
+            .collect();
         return format!("{}\n", json!(all));
     }
-    let mut out = "Cards:\n".to_owned();
+    let mut out = "SD cards:\n".to_owned();
     for p in zoo::list() {
+        let _ = writeln!(out, "  {:<22} {}", p.name, p.what);
+    }
+    out.push_str("\nMMC and eMMC cards:\n");
+    for p in zoo::mmc_list() {
         let _ = writeln!(out, "  {:<22} {}", p.name, p.what);
     }
     out.push_str("\nTiming profiles (how fast a card is; any card can have any):\n");
@@ -104,15 +115,29 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
     if let Ok(p) = Profile::named(name) {
         return Ok(if json { format!("{}\n", profile_json(name, &p)) } else { profile_text(name, &p) });
     }
+    if let Some(p) = zoo::mmc_list().iter().find(|p| p.name == name) {
+        let config = zoo::mmc(name, Profile::ideal(), 0).map_err(|e| e.to_string())?;
+        let size =
+            [("sectors", config.sectors().to_string()), ("capacity", format_size(config.sectors() * 512))];
+        let mut facts = size.to_vec();
+        facts.push(("addressing", if config.sector_addressed() { "sectors" } else { "bytes" }.into()));
+        facts.push(("boot", format!("2 partitions of {}", format_size(config.boot_sectors() * 512))));
+        facts.push(("cid", hex(&config.cid)));
+        facts.push(("csd", hex(&config.csd)));
+        if let Some(ext) = &config.ext_csd {
+            facts.push(("ext_csd", hex(&ext[..])));
+        }
+        if config.quirks != MmcQuirks::default() {
+            facts.push(("quirks", format!("{:?}", config.quirks)));
+        }
+        return Ok(describe([p.name, p.what, p.host, p.source], &facts, json));
+    }
     let unknown = |e: zoo::UnknownCard| format!("{e}; timing profiles are {}", Profile::NAMES.join(", "));
     let config = zoo::card(name, Profile::ideal(), 0).map_err(unknown)?;
     let mut facts = vec![
         ("sectors", config.sectors.to_string()),
-        ("capacity", crate::units::format_size(config.sectors * 512)),
-        (
-            "addressing",
-            if config.capacity() == mmc_mock::card::Capacity::Standard { "bytes" } else { "sectors" }.into(),
-        ),
+        ("capacity", format_size(config.sectors * 512)),
+        ("addressing", if config.capacity() == Capacity::Standard { "bytes" } else { "sectors" }.into()),
         ("version", format!("{:?}", config.version)),
         ("cmd23", yes(config.cmd23)),
         ("high_speed", yes(config.high_speed)),
@@ -121,21 +146,17 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
         ("scr", hex(&config.scr())),
         ("ssr", hex(&config.ssr(4))),
     ];
-    let quirks = format!("{:?}", config.quirks);
-    if config.quirks != mmc_mock::card::Quirks::default() {
-        facts.push(("quirks", quirks));
+    if config.quirks != Quirks::default() {
+        facts.push(("quirks", format!("{:?}", config.quirks)));
     }
-    Ok(describe(zoo::list().iter().find(|p| p.name == name), &facts, json))
+    let words = zoo::list().iter().find(|p| p.name == name).map(|p| [p.name, p.what, p.host, p.source]);
+    Ok(describe(words.unwrap_or_default(), &facts, json))
 }
 
 /// A card in words.
-fn describe(preset: Option<&zoo::Preset>, facts: &[(&str, String)], json: bool) -> String {
-    let mut all: Vec<(&str, String)> = Vec::new();
-    if let Some(p) = preset {
-        for (key, text) in [("name", p.name), ("what", p.what), ("host", p.host), ("source", p.source)] {
-            all.push((key, text.to_owned()));
-        }
-    }
+fn describe(words: [&str; 4], facts: &[(&str, String)], json: bool) -> String {
+    let keys = ["name", "what", "host", "source"].into_iter();
+    let mut all: Vec<(&str, String)> = keys.zip(words.map(str::to_owned)).collect();
     all.extend_from_slice(facts);
     if json {
         let map: serde_json::Map<_, _> = all.into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect();

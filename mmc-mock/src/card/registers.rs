@@ -412,7 +412,7 @@ impl SdConfig {
 }
 
 /// Writes `value` into bits `high..=low` of a register.
-fn put(register: &mut [u8], high: u32, low: u32, value: u64) {
+pub(crate) fn put(register: &mut [u8], high: u32, low: u32, value: u64) {
     let last = register.len() - 1;
     for bit in low..=high {
         let (byte, mask) = (last - bit as usize / 8, 1 << (bit % 8));
@@ -425,7 +425,7 @@ fn put(register: &mut [u8], high: u32, low: u32, value: u64) {
 }
 
 /// Bits `high..=low` of a register.
-fn get(register: &[u8], high: u32, low: u32) -> u64 {
+pub(crate) fn get(register: &[u8], high: u32, low: u32) -> u64 {
     let last = register.len() - 1;
     let bit = |i: u32| u64::from(register[last - i as usize / 8] >> (i % 8) & 1);
     (low..=high).rev().fold(0, |v, i| v << 1 | bit(i))
@@ -444,7 +444,7 @@ pub(crate) fn crc7(bytes: &[u8]) -> u8 {
 }
 
 /// Sets CRC7 and end bit of a CID or CSD.
-fn seal(mut register: [u8; 16]) -> [u8; 16] {
+pub(crate) fn seal(mut register: [u8; 16]) -> [u8; 16] {
     register[15] = crc7(&register[..15]) << 1 | 1;
     register
 }
