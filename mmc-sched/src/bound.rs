@@ -1,27 +1,22 @@
-//! How long a request may wait, as functions: in dispatches after it is due, and in time.
+//! How long a request may wait, as functions: in dispatches after it is due or in sectors, and in time.
 //!
 //! These are not estimates: no run may exceed them while their conditions hold, and property tests try. Where
 //! there is no bound, they say why.
 //!
-//! **`mq-deadline`** (both rule sets). Let B = `fifo_batch` (at least 1), s = `writes_starved` (at least 1), and p the
-//! requests ahead of X in the list of its direction at the instant X is due.
+//! The proofs, and what is not covered, are in `docs/bounds.md`; in short:
 //!
-//! *A read.* What runs of the present batch is at most B − 1 more dispatches. After it each decision for reads takes
-//! the head of their list, since that one is due: p of them take a request ahead of X, the next one X. A decision goes to
-//! writes only after s decisions for reads since the last one for writes, or, for the first, at once; so at most
-//! 1 + ⌊p / s⌋ batches of writes come between. Together B·(p + 2 + ⌊p / s⌋) − 1.
+//! | policy | bound | counted |
+//! |---|---|---|
+//! | [`none`] | the requests in front of it | dispatches after arrival |
+//! | [`mq_deadline`] | read B·(p + 2 + ⌊p/s⌋) − 1, write B·(p + 1)·(s + 1) − 1 | dispatches after it is due |
+//! | [`deadline`] | that N, and N + ⌊N/B⌋ + 1; a lower class (q + 1)·(B + 1) − 1 | dispatches after it is due, or aged |
+//! | [`bfq`] | (Q + ℓ + B)·Φ/w + B | sectors charged after arrival |
+//! | `ftb` | its own: TP1 to TP3 | time, see `docs/ftb.md` |
+//! | `cfq`, `kyber` | none is claimed | |
 //!
-//! *A write.* Before each of the p + 1 decisions for writes that X needs, at most s decisions go to reads:
-//! B − 1 + (p + 1)·s·B + p·B = B·(p + 1)·(s + 1) − 1.
-//!
-//! The conditions: the request is in the scheduler (not waiting for a tag), one class is in use, nothing is inserted at
-//! the head, tunables do not change.
-
-//!
-//! **`deadline`.** In the highest class in use the same batches and decisions are made, with one aged request of a
-//! lower class (or of the same, when that is not real time) after at most each B: N + ⌊N / B⌋ + 1 with the N of above. In a
-//! lower class, counted from the instant X is aged, with q older requests in both lower classes: each aged request
-//! goes after at most B others, the oldest first, so (q + 1)·(B + 1) − 1. No condition on the number of classes.
+//! `mq-deadline` and `deadline`: B is `fifo_batch` (at least 1), s is `writes_starved` (at least 1), p the requests
+//! ahead in the list of its direction when it is due, q the older ones in the classes below real time. `bfq`: B is
+//! the largest budget, ℓ and Q the sectors of the request and before it in its stream, Φ/w the inverse of its share.
 
 use mmc_time::Duration;
 
@@ -30,7 +25,10 @@ use mmc_time::Duration;
 pub enum Bound {
     /// At most so many other dispatches between the instant the request is due and its own.
     Dispatches(u64),
-    /// None.
+    /// At most so many sectors charged in its class from its arrival on, its own included, when it goes out. What
+    /// is charged is at least what is given out.
+    Sectors(u64),
+    /// None, or none that is proved.
     Unbounded(Why),
 }
 
@@ -55,6 +53,21 @@ pub enum Why {
     /// Requests are put at the head again and again.
     #[error("requests inserted at the head go first, the last one before the others")]
     AtHead,
+    /// A higher class is in use (`bfq`).
+    #[error("a higher class takes all sectors but one request each 200 ms")]
+    HigherClass,
+    /// `low_latency` is 1.
+    #[error("low_latency=1: streams whose weight is raised count 30 to 3000 times")]
+    Raising,
+    /// `slice_idle` is not 0.
+    #[error("slice_idle is not 0: a stream that returns in time goes on with its old budget, each time anew")]
+    Idling,
+    /// `max_budget` is 0.
+    #[error("max_budget=0: the largest budget follows the measured rate; set it to have a bound")]
+    MeasuredBudget,
+    /// `charge_time` is 1.
+    #[error("charge_time=1: what is charged is time, known only when it is over")]
+    DeviceTime,
 }
 
 /// A batch above this size counts as endless: hours on any card.
@@ -140,6 +153,70 @@ pub fn deadline(tunables: &crate::deadline::Tunables, x: Waiting) -> Bound {
     Bound::Dispatches(n.saturating_add(n.checked_div(batch).unwrap_or(n)).saturating_add(1))
 }
 
+/// What the bound of `bfq` depends on beside its tunables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Weight of the request's stream, 1 to 1000.
+    pub weight: u32,
+    /// The weights of all streams of its class that have work or owe service, its own included.
+    pub all: u64,
+    /// Sectors of the request.
+    pub blocks: u32,
+    /// Sectors that its stream gives out before it.
+    pub ahead: u64,
+    /// Its stream had work, or had more than its share, a moment ago.
+    pub owes: bool,
+    /// Other streams of its class whose requests are so slow that they are charged for the time of their slot.
+    pub slow: u32,
+    /// A higher class has work.
+    pub higher: bool,
+    /// Requests keep being inserted at the head.
+    pub at_head: bool,
+}
+
+impl Share {
+    /// The only request of a stream of `weight` out of `all` that owes nothing, among streams that are not slow.
+    #[must_use]
+    pub const fn new(weight: u32, all: u64, blocks: u32) -> Self {
+        Self { weight, all, blocks, ahead: 0, owes: false, slow: 0, higher: false, at_head: false }
+    }
+}
+
+/// The bound of `bfq`, in sectors charged in the request's class since it arrived (T4 of `docs/bfq.md`).
+///
+/// ```
+/// use mmc_sched::bound::{bfq, Bound, Share, Why};
+/// use mmc_sched::{Bfq, Policy};
+/// let mut policy: Bfq = Bfq::new();
+/// // A journal write of 8 blocks, 40 of 80: what it gets by default depends on guesses.
+/// let commit = Share::new(40, 80, 8);
+/// assert_eq!(bfq(&policy, commit), Bound::Unbounded(Why::Idling));
+/// policy.tune("slice_idle", "0").unwrap();
+/// policy.tune("max_budget", "2048").unwrap();
+/// assert_eq!(bfq(&policy, commit), Bound::Sectors(2 * (8 + 2048) + 2048 + 1));
+/// ```
+#[cfg(feature = "bfq")]
+#[must_use]
+pub fn bfq<const N: usize>(policy: &crate::Bfq<N>, x: Share) -> Bound {
+    if x.at_head {
+        return Bound::Unbounded(Why::AtHead);
+    }
+    if x.higher {
+        return Bound::Unbounded(Why::HigherClass);
+    }
+    let budget = match policy.pure_budget() {
+        Ok(budget) => u128::from(budget),
+        Err(why) => return Bound::Unbounded(why),
+    };
+    let debt = if x.owes { budget } else { 0 };
+    let own = u128::from(x.ahead).saturating_add(x.blocks.into()).saturating_add(budget).saturating_add(debt);
+    let weight = u128::from(x.weight.max(1));
+    let others = budget.saturating_mul(u128::from(x.slow).saturating_add(1));
+    // One sector for what virtual time rounds off.
+    let sectors = own.saturating_mul(x.all.into()).div_ceil(weight).saturating_add(others).saturating_add(1);
+    Bound::Sectors(u64::try_from(sectors).unwrap_or(u64::MAX))
+}
+
 /// The bound of `none`: a queued request among `queued` in all starts after at most so many others, unless requests
 /// keep being requeued.
 #[must_use]
@@ -147,7 +224,16 @@ pub const fn none(queued: u32) -> Bound {
     Bound::Dispatches(queued.saturating_sub(1) as u64)
 }
 
-/// A bound as time: from due to the end of the request's own service, when each service takes at most `slowest`,
+/// A bound in sectors as time, from arrival to the end of the request's own service: with what the device holds
+/// (`in_device` requests of at most `largest` sectors each), at `rate` sectors a second or more.
+#[must_use]
+pub fn time_of_sectors(sectors: u64, largest: u32, in_device: u32, rate: u64) -> Duration {
+    let device = u128::from(largest).saturating_mul(u128::from(in_device).saturating_add(1));
+    let ns = u128::from(sectors).saturating_add(device).saturating_mul(1_000_000_000);
+    Duration::from_nanos(u64::try_from(ns.div_ceil(u128::from(rate.max(1)))).unwrap_or(u64::MAX))
+}
+
+/// A bound in dispatches as time: from due to the end of the request's own service, when each service takes at most `slowest`,
 /// the device holds at most `in_device` requests, and the scheduler is asked at each completion.
 #[must_use]
 pub const fn time(dispatches: u64, slowest: Duration, in_device: u32) -> Duration {
@@ -190,5 +276,56 @@ mod tests {
             mq_deadline(&t, Waiting { at_head: true, classes: false, ..x }),
             Bound::Unbounded(Why::AtHead)
         );
+    }
+}
+
+#[cfg(all(test, feature = "bfq"))]
+mod tests_of_bfq {
+    use super::*;
+    use crate::{Bfq, Policy};
+
+    fn with(set: &[(&str, &str)], x: Share) -> Bound {
+        let mut p = Bfq::<4>::new();
+        for (name, value) in [("slice_idle", "0"), ("max_budget", "2048")].iter().chain(set) {
+            p.tune(name, value).unwrap();
+        }
+        bfq(&p, x)
+    }
+
+    #[test]
+    fn each_condition_that_fails_is_named() {
+        let x = Share::new(10, 100, 8);
+        assert_eq!(with(&[], x), Bound::Sectors(10 * 2056 + 2048 + 1));
+        for (name, value, why) in [
+            ("slice_idle", "8", Why::Idling),
+            ("strict_guarantees", "1", Why::Idling),
+            ("low_latency", "1", Why::Raising),
+            ("max_budget", "0", Why::MeasuredBudget),
+            ("charge_time", "1", Why::DeviceTime),
+        ] {
+            assert_eq!(with(&[(name, value)], x), Bound::Unbounded(why), "{name}={value}");
+        }
+        assert_eq!(with(&[], Share { higher: true, ..x }), Bound::Unbounded(Why::HigherClass));
+        assert_eq!(with(&[], Share { at_head: true, ..x }), Bound::Unbounded(Why::AtHead));
+    }
+
+    #[test]
+    fn what_is_owed_and_what_the_others_waste_come_on_top() {
+        let x = Share { ahead: 100, ..Share::new(10, 100, 8) };
+        assert_eq!(with(&[], x), Bound::Sectors(10 * 2156 + 2048 + 1));
+        assert_eq!(with(&[], Share { owes: true, ..x }), Bound::Sectors(10 * (2156 + 2048) + 2048 + 1));
+        assert_eq!(with(&[], Share { slow: 3, ..x }), Bound::Sectors(10 * 2156 + 4 * 2048 + 1));
+        // Nothing wraps.
+        let most = Share { ahead: u64::MAX, all: u64::MAX, ..Share::new(0, 1, 1) };
+        assert_eq!(with(&[], most), Bound::Sectors(u64::MAX));
+    }
+
+    #[test]
+    fn a_journal_write_on_a_slow_card_waits_two_seconds_at_most() {
+        // 6 MB/s; equal weights; requests of 512 KiB, two at the device.
+        let Bound::Sectors(sectors) = with(&[], Share::new(40, 80, 8)) else { panic!("bounded") };
+        let t = time_of_sectors(sectors, 1024, 2, 12_000);
+        assert!(t < Duration::from_secs(2) && t > Duration::from_millis(500), "{t}");
+        assert_eq!(time_of_sectors(u64::MAX, 1, 0, 0), Duration::MAX);
     }
 }

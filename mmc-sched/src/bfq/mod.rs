@@ -29,13 +29,14 @@ mod wf2q;
 
 pub use select::Expiry;
 
+use crate::bound::Why;
 use crate::fifo::Fifo;
 use crate::policy::{Done, Pick, Policy};
 use crate::pool::Pool;
 use crate::request::{Kind, Request, StreamId};
 use crate::scheduler::{TunableInfo, TuneError};
 use crate::tree::Tree;
-use mmc_time::Instant;
+use mmc_time::{Duration, Instant};
 use rate::Rate;
 use stream::{Key, Stream, rank};
 use tune::Settings;
@@ -103,6 +104,8 @@ pub struct Bfq<const N: usize = 64> {
     /// Runs in the streams and ahead of them.
     queued: u32,
     in_flight: u32,
+    /// Time of the device since a command ended, as far as parts and members of the next ended.
+    took: Duration,
     /// End of the run given out last.
     position: u64,
     slot_start: Instant,
@@ -130,6 +133,7 @@ impl<const N: usize> Bfq<N> {
             ahead: Fifo::new(),
             queued: 0,
             in_flight: 0,
+            took: Duration::ZERO,
             position: 0,
             slot_start: Instant::ZERO,
             slot_end: Instant::ZERO,
@@ -184,6 +188,22 @@ impl<const N: usize> Bfq<N> {
         }
     }
 
+    /// The largest budget, or which of the conditions of pure fair queueing is not kept.
+    pub(crate) const fn pure_budget(&self) -> Result<u64, Why> {
+        let s = &self.settings;
+        if s.low_latency {
+            Err(Why::Raising)
+        } else if s.charge_time {
+            Err(Why::DeviceTime)
+        } else if s.strict || s.slice_idle.as_nanos() != 0 {
+            Err(Why::Idling)
+        } else if s.max_budget == 0 {
+            Err(Why::MeasuredBudget)
+        } else {
+            Ok(s.max_budget)
+        }
+    }
+
     fn stream(&self, i: usize) -> &Stream {
         const NOBODY: &Stream = &Stream::FREE;
         self.streams.get(i).unwrap_or(NOBODY)
@@ -215,8 +235,7 @@ impl<const N: usize> Bfq<N> {
                     if let Some(k) = self.keys.get_mut(i) {
                         *k = key;
                     }
-                    // Two thirds of the largest budget, until it has shown what it needs.
-                    let budget = self.device_budget().saturating_mul(2).checked_div(3).unwrap_or(0);
+                    let budget = self.first_budget();
                     self.edit(i, |s| *s = Stream::new(r.is_sync(), budget, now));
                     self.engine.forget(i);
                     i
@@ -283,7 +302,7 @@ impl<const N: usize> Policy for Bfq<N> {
         self.rate = Rate::new();
         self.rate.set(known);
         self.ahead = Fifo::new();
-        (self.queued, self.in_flight, self.position) = (0, 0, 0);
+        (self.queued, self.in_flight, self.took, self.position) = (0, 0, Duration::ZERO, 0);
         (self.slot_start, self.slot_end, self.idle_until, self.now) = (now, now, None, now);
         (self.slots, self.expired) = (0, [0; 5]);
     }
@@ -401,9 +420,13 @@ impl<const N: usize> Policy for Bfq<N> {
 
     fn completed(&mut self, pool: &mut Pool<'_>, slot: u16, done: Done, now: Instant) {
         let now = self.advance(pool, now);
-        self.rate.completed(done.blocks, done.run, now);
+        self.took += self.rate.completed(done.blocks, done.run, now);
         if done.run {
-            self.came_back(pool, number(pool.tag(slot)), now);
+            let (i, took) = (number(pool.tag(slot)), core::mem::take(&mut self.took));
+            if self.settings.charge_time {
+                self.engine.charge(i, took.as_micros().saturating_sub(select::ADVANCE));
+            }
+            self.came_back(pool, i, now);
         }
     }
 
@@ -431,8 +454,13 @@ impl<const N: usize> Policy for Bfq<N> {
     }
 
     fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        let raised = self.settings.low_latency;
+        let (raised, by_time) = (self.settings.low_latency, self.settings.charge_time);
         self.settings.set(name, text)?;
+        if by_time != self.settings.charge_time {
+            // Budgets are of another kind now; what is owed stays small beside them.
+            let budget = self.first_budget();
+            self.streams.iter_mut().for_each(|s| s.max_budget = budget);
+        }
         if raised && !self.settings.low_latency {
             let now = self.now;
             for i in 0..N {

@@ -65,14 +65,16 @@ impl Rate {
         }
     }
 
-    /// `sectors` came back, with them the last ones of a `run` or not.
-    pub(crate) fn completed(&mut self, sectors: u32, run: bool, now: Instant) {
-        self.busy += now.since(self.busy_since);
+    /// `sectors` came back, with them the last ones of a `run` or not. The time the device spent on them: since
+    /// the last ones came back, or since it was given something to do.
+    pub(crate) fn completed(&mut self, sectors: u32, run: bool, now: Instant) -> Duration {
+        let took = now.since(self.busy_since);
+        self.busy += took;
         self.busy_since = now;
         self.sectors = self.sectors.saturating_add(sectors.into());
         self.samples = self.samples.saturating_add(run.into());
         if self.samples < SAMPLES || self.busy < WINDOW {
-            return;
+            return took;
         }
         let ns = self.busy.as_nanos();
         let rate = self.sectors.saturating_mul(1_000_000_000).checked_div(ns).unwrap_or(0);
@@ -88,5 +90,6 @@ impl Rate {
             self.peak = kept.saturating_add(rate.checked_div(d).unwrap_or(0)).max(1);
         }
         (self.busy, self.sectors, self.samples, self.sequential) = (Duration::ZERO, 0, 0, 0);
+        took
     }
 }

@@ -9,6 +9,8 @@ use mmc_time::{Duration, Instant};
 
 /// Async requests of a stream that competes with equals are charged so many times their size (spec §3).
 const ASYNC_FACTOR: u64 = 3;
+/// With `charge_time` a request is charged so many µs when it goes out, and the rest when it is done.
+pub(super) const ADVANCE: u64 = 1;
 /// A seeky stream is waited for no longer than this.
 const SEEKY_IDLE: Duration = Duration::from_millis(2);
 /// A raised stream is waited for at least this long.
@@ -128,7 +130,8 @@ impl<const N: usize> Bfq<N> {
         self.sent(pool, slot, now);
         if self.settings.low_latency {
             let duration = raise::duration(self.rate.get());
-            self.edit(i, |s| s.raise.served(charge, duration, now));
+            let sectors = if self.settings.charge_time { pool.blocks(slot).into() } else { charge };
+            self.edit(i, |s| s.raise.served(sectors, duration, now));
             self.apply_weight(i);
         }
         // A class below one that waits gives the device back after each request; so does the idle class always.
@@ -223,7 +226,7 @@ impl<const N: usize> Bfq<N> {
         let elapsed = now.since(self.slot_start);
         let (left, budget) = (self.engine.get(i).left(), self.engine.get(i).budget);
         let s = *self.stream(i);
-        if s.sync && !s.raise.is_raised() {
+        if s.sync && !s.raise.is_raised() && !self.settings.charge_time {
             let slow_by_time = why == Expiry::TimedOut && left.saturating_mul(3) >= budget;
             let (slow, elapsed) = self.is_slow(i, &s, elapsed);
             if slow || slow_by_time {
@@ -361,8 +364,11 @@ impl<const N: usize> Bfq<N> {
         }
     }
 
-    /// What serving `sectors` costs the stream `i`.
+    /// What serving `sectors` costs the stream `i` at once.
     fn cost(&self, i: usize, sectors: u64) -> u64 {
+        if self.settings.charge_time {
+            return ADVANCE;
+        }
         let s = self.stream(i);
         let plain = s.sync || s.raise.is_raised() || self.asymmetric(i);
         if plain { sectors } else { sectors.saturating_mul(ASYNC_FACTOR) }
@@ -403,12 +409,17 @@ impl<const N: usize> Bfq<N> {
         bits(self.busy()).fold(0, |n, i| n.saturating_add(self.stream(i).raise.is_raised().into()))
     }
 
-    /// Largest budget of any stream.
+    /// Largest budget of any stream: sectors, or µs with `charge_time`.
     pub(super) fn device_budget(&self) -> u64 {
         match self.settings.max_budget {
+            _ if self.settings.charge_time => self.settings.timeout.as_micros(),
             0 => self.rate.budget(self.settings.timeout),
             fixed => fixed,
         }
+    }
+    /// Two thirds of that, until a stream has shown what it needs.
+    pub(super) fn first_budget(&self) -> u64 {
+        self.device_budget().saturating_mul(2).checked_div(3).unwrap_or(0)
     }
     fn min_budget(&self) -> u64 {
         (self.device_budget() >> 5).max(1)

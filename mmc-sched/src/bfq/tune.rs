@@ -1,4 +1,4 @@
-//! The tunables, with Linux' names, units, defaults and clamping (spec §16).
+//! The tunables, with Linux' names, units, defaults and clamping (spec §16); `charge_time` is ours.
 
 use super::requests::BackSeek;
 use crate::scheduler::{TunableInfo, TuneError};
@@ -19,6 +19,8 @@ pub(super) struct Settings {
     /// Sectors; 0: from the measured rate.
     pub(super) max_budget: u64,
     pub(super) strict: bool,
+    /// Charge the time a request had the device (in µs) instead of its sectors.
+    pub(super) charge_time: bool,
     pub(super) expire_sync: Duration,
     pub(super) expire_async: Duration,
     back_seek_kib: u64,
@@ -34,7 +36,7 @@ struct Row {
     set: fn(&mut Settings, u64),
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     Row {
         name: "slice_idle",
         unit: "ms",
@@ -89,6 +91,14 @@ const ROWS: [Row; 10] = [
         },
     },
     Row {
+        name: "charge_time",
+        unit: "0/1",
+        min: 0,
+        max: 1,
+        get: |s| s.charge_time.into(),
+        set: |s, v| s.charge_time = v != 0,
+    },
+    Row {
         name: "fifo_expire_sync",
         unit: "ms",
         min: 1,
@@ -130,6 +140,7 @@ impl Settings {
         timeout: Duration::from_millis(125),
         max_budget: 0,
         strict: false,
+        charge_time: false,
         expire_sync: Duration::from_millis(125),
         expire_async: Duration::from_millis(250),
         back_seek_kib: 16 * 1024,

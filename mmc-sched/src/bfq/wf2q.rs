@@ -372,6 +372,28 @@ impl<const N: usize> Engine<N> {
         });
         self.forget_idle(class);
     }
+
+    /// Charges `units` to `i` after the fact, wherever it is now: what it has still to get moves back by that.
+    pub(crate) fn charge(&mut self, i: usize, units: u64) {
+        if self.serving == Some(i) {
+            self.serve(units);
+            return;
+        }
+        self.with(i, |e, trees| {
+            let (Some(t), later) = (trees.get_mut(e.class()), delta(units, e.weight.into())) else { return };
+            if e.place == Place::Off {
+                // It had paid for all it knew of.
+                e.place = Place::Idle;
+                e.finish = t.vtime;
+                t.idle |= bit(i);
+                t.wsum = t.wsum.saturating_add(e.weight.into());
+            }
+            e.start = e.start.wrapping_add(later);
+            e.finish = e.finish.wrapping_add(later);
+            t.vtime = t.vtime.wrapping_add(delta(units, t.wsum));
+        });
+        self.forget_idle(self.get(i).class());
+    }
 }
 
 #[cfg(test)]
