@@ -12,10 +12,15 @@
 //! | `none` ([`NoSched`]) | first come, first served | [`bound::none`] |
 //! | `mq-deadline` ([`mq_deadline`]) | Linux', decision by decision: rules 7.3 and 5.10 | [`bound::mq_deadline`] |
 //! | `deadline` ([`mod@deadline`]) | ours: the same idea with its promises kept | [`bound::deadline`] |
-//! | `bfq` ([`bfq`]) | fair shares of service by weight | its module |
+//! | `bfq` ([`bfq`]) | fair shares of service by weight | [`bound::bfq`] |
 //! | `cfq` ([`cfq`]) | Linux' of before blk-mq: slices of time by level | none |
 //! | `kyber` ([`kyber`]) | Linux' for fast devices: first come, first served in four lists | its module |
 //! | `ftb` ([`ftb`]) | ours: fair shares of device time, one command at most in front of what is waited for | `docs/ftb.md` |
+//!
+//! The proofs of the bounds are in `docs/bounds.md`.
+//!
+//! Memory on a 64-bit machine: 128 bytes a request ([`Slot`]), 88 a scheduler, and the policy: 252 a stream for `bfq`, 140
+//! for `ftb`, 80 for `cfq`, a few hundred in all for the others (`tests/sizes.rs`).
 //!
 //! Each policy but `none` is a cargo feature of its name, all on by default.
 #![no_std]
@@ -71,14 +76,14 @@ pub use any::{AnyPolicy, NoPolicy};
 pub use bfq::Bfq;
 #[cfg(feature = "cfq")]
 pub use cfq::Cfq;
+#[cfg(feature = "deadline")]
+pub use deadline::Deadline;
 pub use fifo::Fifo;
 #[cfg(feature = "ftb")]
 pub use ftb::Ftb;
 #[cfg(feature = "kyber")]
 pub use kyber::Kyber;
 pub use merge::{Joined, Limits, Merges};
-#[cfg(feature = "deadline")]
-pub use deadline::Deadline;
 #[cfg(feature = "mq-deadline")]
 pub use mq_deadline::MqDeadline;
 pub use none::NoSched;

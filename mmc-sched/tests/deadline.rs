@@ -84,6 +84,32 @@ fn a_class_is_served_when_no_higher_one_is_queued() {
     }
 }
 
+/// §6: with one real-time request at the device at all times, best effort waits for its age, 10 s, and the device is half
+/// idle.
+#[test]
+fn a_higher_class_at_the_device_does_not_starve_the_others() {
+    for (name, at_least_ms, at_most_ms) in [("mq-deadline", 9_900, 10_100), ("deadline", 0, 0)] {
+        let mut b = Bench::new(name);
+        let start = b.now;
+        b.insert(Class::RealTime, Op::Read, 0);
+        let mut at_device = b.next().expect("goes");
+        let victim = b.insert(Class::None, Op::Read, 800);
+        let waited = (1..9_000).find_map(|n| {
+            let waited = b.now.since(start);
+            if b.next() == Some(victim) {
+                return Some(waited.as_millis());
+            }
+            b.now += Duration::from_millis(2);
+            b.insert(Class::RealTime, Op::Read, n * 100);
+            let next = b.next().expect("room for two");
+            b.queue.complete(at_device, OK, b.now).expect("at the device");
+            at_device = next;
+            (next == victim).then(|| b.now.since(start).as_millis())
+        });
+        assert!(waited.is_some_and(|t| (at_least_ms..=at_most_ms).contains(&t)), "{name}: {waited:?} ms");
+    }
+}
+
 /// 7.3: all aged requests go before real time.
 #[test]
 fn aged_requests_take_turns_with_real_time() {

@@ -1,7 +1,9 @@
 //! What a request and a policy cost in memory, so that a change is seen.
 #![cfg(all(feature = "mq-deadline", feature = "deadline", feature = "bfq"))]
 
-use mmc_sched::{AnyPolicy, MqDeadline, NoSched, Policy, Queue, Request, RequestId, Run, Scheduler, Slot};
+use mmc_sched::{
+    AnyPolicy, Bfq, MqDeadline, NoSched, Policy, Queue, Request, RequestId, Run, Scheduler, Slot,
+};
 
 #[test]
 #[cfg(target_pointer_width = "64")]
@@ -13,8 +15,22 @@ fn memory_per_request_and_per_policy() {
     assert_eq!(size_of::<NoSched>(), 4);
     assert!(size_of::<MqDeadline>() <= 224, "{}", size_of::<MqDeadline>());
     assert!(size_of::<AnyPolicy>() <= 17 * 1024, "{}: 64 streams of bfq", size_of::<AnyPolicy>());
-    let fixed = size_of::<Queue<[Slot; 0], NoSched>>();
-    assert!(fixed <= 64, "{fixed}");
+    // With the slots elsewhere; an array of them brings their alignment with it.
+    assert_eq!(size_of::<Queue<&mut [Slot], NoSched>>(), 88);
+}
+
+/// What one stream more costs in the policies that tell streams apart: the figures of the crate's docs.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn memory_per_stream() {
+    // Rounded: a policy as a whole is padded to its alignment.
+    let per_stream = |of_64: usize, of_1: usize| (of_64 - of_1).div_ceil(63);
+    assert_eq!(per_stream(size_of::<Bfq<64>>(), size_of::<Bfq<1>>()), 252);
+    assert!(size_of::<Bfq<8>>() <= 2560, "{}", size_of::<Bfq<8>>());
+    #[cfg(feature = "cfq")]
+    assert_eq!(per_stream(size_of::<mmc_sched::Cfq<64>>(), size_of::<mmc_sched::Cfq<1>>()), 80);
+    #[cfg(feature = "ftb")]
+    assert!(per_stream(size_of::<mmc_sched::Ftb<64>>(), size_of::<mmc_sched::Ftb<1>>()) <= 152);
 }
 
 #[test]
