@@ -32,7 +32,7 @@ use choose::Hold;
 use mmc_time::{Duration, Instant};
 use model::Model;
 use settings::Settings;
-use stream::{FENCE, Stream, Virtual, predictable};
+use stream::{FENCE, Stream, Virtual, predictable, times};
 
 /// Set in the tag of a run that goes out before all streams. The lowest byte of a tag is a stream's number plus 1, the
 /// second, for a run at the device, its command's number plus 1.
@@ -277,8 +277,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let s = self.stream(self.find(stream, sync)?);
         let nanos = |ns: i64| Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
         let ahead = s.start.since(self.virtual_now).max(0);
-        let owes = i128::from(ahead).saturating_mul(s.weight.into()) / 1024;
-        let owes = nanos(i64::try_from(owes).unwrap_or(i64::MAX));
+        let owes = nanos(times(ahead, s.weight.into(), 1024));
         Some(Account { weight: s.weight, charged: nanos(s.charged), owes, held: s.held() })
     }
     /// What a write command of `blocks` sectors is expected to take, without a change of place.

@@ -24,6 +24,13 @@ impl Virtual {
     }
 }
 
+/// `v · by / of`, without room for more than 64 bits (which would take a division that not every target has).
+pub(super) fn times(v: i64, by: i64, of: i64) -> i64 {
+    let whole = v.checked_div(of).unwrap_or(0).saturating_mul(by);
+    let rest = v.checked_rem(of).unwrap_or(0).saturating_mul(by);
+    whole.saturating_add(rest.checked_div(of).unwrap_or(0))
+}
+
 /// `ns` of the device for a stream of this weight.
 pub(super) fn scaled(ns: u64, weight: u32) -> i64 {
     let v = ns.saturating_mul(1024).checked_div(u64::from(weight.max(1))).unwrap_or(0);
@@ -117,9 +124,8 @@ impl Stream {
     /// What it owes stays the same in ns.
     pub(super) fn set_weight(&mut self, weight: u32, now: Virtual) {
         if weight != self.weight {
-            let debt = i128::from(self.start.since(now));
-            let debt = debt.saturating_mul(i128::from(self.weight)).checked_div(i128::from(weight.max(1)));
-            self.start = now.plus(debt.and_then(|d| i64::try_from(d).ok()).unwrap_or(0));
+            let debt = self.start.since(now);
+            self.start = now.plus(times(debt, self.weight.into(), i64::from(weight.max(1))));
             self.weight = weight;
         }
     }
