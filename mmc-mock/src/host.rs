@@ -249,7 +249,7 @@ impl Cursor {
 }
 
 /// Checks a response as a receiver does: framing, index, CRC7, as far as its kind has them.
-fn check(kind: Response, index: u8, bits: &Bits) -> Result<[u32; 4], Cause> {
+pub(crate) fn check(kind: Response, index: u8, bits: &Bits) -> Result<[u32; 4], Cause> {
     let word = |b: &[u8]| b.iter().fold(0, |w, &b| w << 8 | u32::from(b));
     match (kind, bits) {
         (Response::Long, Bits::Long(b)) => {

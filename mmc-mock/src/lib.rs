@@ -10,6 +10,7 @@
 //! | something to go wrong | a [`fault::Script`] and a [`fault::Faulty`] card; what a host did wrong is in [`card::Card::violations`] |
 //! | a host without a controller | [`MockHost`], at the pace of the [`Wire`] |
 //! | a card on an SPI bus | [`spi::Spi`]; with the feature `embedded-hal` for drivers of others |
+//! | a card on the bus of embassy's `sdio` | `sdio::SdioBus`, with the feature `sdio` |
 //! | time | a [`Clock`] that moves only when told to, and [`Wakes`] to know how far |
 //! | liveness as an assertion | [`drive::drive_bounded`] |
 //! | only what a card costs a scheduler | a [`scenario::Device`], apart from all the above |
@@ -48,6 +49,8 @@ pub mod fault;
 pub mod host;
 mod memory;
 pub mod scenario;
+#[cfg(feature = "sdio")]
+pub mod sdio;
 pub mod spi;
 pub mod storage;
 pub mod timing;
