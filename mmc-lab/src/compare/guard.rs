@@ -221,8 +221,9 @@ impl Guard {
         }
     }
 
-    /// A command went out; `last`: with it, all of its request.
-    pub fn dispatched(&mut self, slot: usize, last: bool, read: bool, now: u64) {
+    /// A command went out; `last`: with it, all of its request; `expected`: what it is charged until it ends, as far
+    /// as that is known.
+    pub fn dispatched(&mut self, slot: usize, last: bool, read: bool, expected: u64, now: u64) {
         let Some(open) = self.open.get(slot).copied().flatten().filter(|_| self.on) else { return };
         // F1: a hold for a write slot that succeeded saved a switch and is free.
         let slot_hold = !read && open.sync && self.last_write == Some(open.pid);
@@ -239,6 +240,7 @@ impl Guard {
             self.claims[5].check(if self.slots <= 2 { self.out.0 } else { self.out.1 }, 0);
         }
         self.sent.push_back(now);
+        self.longest = self.longest.max(expected);
         self.out.0 += 1;
         self.out.1 += u64::from(!open.sync);
         if last {
@@ -362,9 +364,9 @@ mod tests {
         let mut g = Guard::new("ftb", &card(), 8);
         g.admitted(0, &wanted(1, true), 0, 0);
         g.admitted(1, &wanted(2, false), 0, 0);
-        g.dispatched(0, true, false, 0);
+        g.dispatched(0, true, false, 0, 0);
         assert!(broken(&g).is_empty());
-        g.dispatched(1, true, false, 0);
+        g.dispatched(1, true, false, 0, 0);
         assert_eq!(broken(&g), ["F6"]);
     }
 
@@ -374,16 +376,16 @@ mod tests {
         g.admitted(0, &wanted(1, false), 1, 0);
         assert_eq!(broken(&g), ["F7"]);
         g.idled(5 * MS);
-        g.dispatched(0, true, false, 9 * MS);
+        g.dispatched(0, true, false, 0, 9 * MS);
         g.completed(0, 0, 10 * MS);
         assert_eq!(broken(&g), ["F7"], "8 ms and one hold are free");
         g.done(0, MS, 10 * MS);
         g.admitted(0, &wanted(1, false), 0, 10 * MS);
         g.idled(9 * MS);
-        g.dispatched(0, true, false, 0);
+        g.dispatched(0, true, false, 0, 0);
         g.idled(9 * MS);
         g.admitted(1, &wanted(3, true), 0, 30 * MS);
-        g.dispatched(1, true, true, 29 * MS);
+        g.dispatched(1, true, true, 0, 29 * MS);
         g.completed(0, 0, 30 * MS);
         assert_eq!(broken(&g), ["F1", "F7"]);
     }
@@ -395,7 +397,7 @@ mod tests {
         g.admitted(1, &wanted(2, true), 0, 0);
         for i in 0..60 {
             g.admitted(2, &wanted(2, true), 0, i * 100 * MS);
-            g.dispatched(2, true, true, i * 100 * MS);
+            g.dispatched(2, true, true, 0, i * 100 * MS);
             g.completed(2, 0, (i + 1) * 100 * MS);
             g.done(2, 100 * MS, (i + 1) * 100 * MS);
         }
@@ -406,7 +408,7 @@ mod tests {
     fn other_policies_promise_nothing() {
         let mut g = Guard::new("bfq", &card(), 8);
         g.admitted(0, &wanted(1, true), 99, 0);
-        g.dispatched(0, true, false, 0);
+        g.dispatched(0, true, false, 0, 0);
         assert_eq!(g.claims(), [Claim::default(); 7]);
     }
 }

@@ -306,6 +306,14 @@ fn set_weight(sched: &mut Sched, pid: u32, weight: u32) {
     }
 }
 
+/// What the policy charges a write until it ends, where it says so.
+fn expected(sched: &Sched, run: &Run) -> u64 {
+    match sched.policy() {
+        AnyPolicy::Ftb(ftb) if !run.op.is_read() => ftb.expected_write(run.blocks).as_nanos(),
+        _ => 0,
+    }
+}
+
 fn instant(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
