@@ -166,7 +166,8 @@ pub struct Share {
     pub ahead: u64,
     /// Its stream had work, or had more than its share, a moment ago.
     pub owes: bool,
-    /// Other streams of its class whose requests are so slow that they are charged for the time of their slot.
+    /// Other streams of its class whose requests are so slow that they are charged for the time of their slot. Of a
+    /// stream that is so slow itself, take `ahead` as what its slots are charged: a whole budget each.
     pub slow: u32,
     /// A higher class has work.
     pub higher: bool,

@@ -14,6 +14,7 @@ use mmc_sched::{
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use std::collections::VecDeque;
 
 /// `max_budget` in all tests here.
 const B: i128 = 2048;
@@ -253,6 +254,50 @@ proptest! {
         weights in prop::collection::vec(1u32..=1000, 2..=16), seed: u64,
     ) {
         prop_assert!(lone_requests(&weights, seed, 3000)?.0 > 0);
+    }
+
+    /// T4 with its additions: a fast stream that comes and goes and may owe a budget, among slow ones that are charged for
+    /// their time, with some of its own requests in front.
+    #[test]
+    fn debts_and_slow_neighbours_cost_the_budgets_that_are_stated(
+        weights in prop::collection::vec(1u32..=200, 2..=8), seed: u64, most in 1u32..12,
+    ) {
+        let all: u64 = weights.iter().map(|&w| u64::from(w)).sum();
+        let mut dice = Dice(seed | 1);
+        let mut bench = Bench::new(&weights);
+        // Of each queued request of stream 0: the service when it came, and its bound.
+        let mut queued: VecDeque<(i128, i128)> = VecDeque::new();
+        let mut ahead: u64 = 0;
+        for _ in 0..2000 {
+            for i in 1..weights.len() {
+                bench.fill(i, 3, &mut dice);
+            }
+            if dice.roll(16) == 0 {
+                for _ in 0..dice.roll(u64::from(most)) + 1 {
+                    let size = dice.size();
+                    let x = Share {
+                        ahead, owes: true, slow: weights.len() as u32 - 1, ..Share::new(weights[0], all, size)
+                    };
+                    let Bound::Sectors(bound) = bfq(bench.queue.policy(), x) else { panic!("pure mode") };
+                    if queued.len() < 100 {
+                        bench.add(0, size, Priority::default());
+                        queued.push_back((bench.served.iter().sum(), bound.into()));
+                        ahead += u64::from(size);
+                    }
+                }
+            }
+            let (i, run) = bench.start().expect("all have work");
+            if i == 0 {
+                let (at, bound) = queued.pop_front().expect("in order");
+                ahead -= u64::from(run.blocks);
+                let waited = bench.served.iter().sum::<i128>() - at;
+                prop_assert!(waited <= bound, "{waited} sectors, bound {bound}");
+            } else {
+                // 10 MB/s: a budget takes 100 ms.
+                bench.now += Duration::from_micros(49 * u64::from(run.blocks));
+            }
+            bench.finish(i, run.head);
+        }
     }
 
     /// T7: pausing gains nothing: over any interval that begins at a return, a stream that comes and goes gets
