@@ -2,7 +2,7 @@
 //! what stays on the card.
 
 use mmc_hal::{Dir, Mmio};
-use mmc_mock::card::{Card, SdCard, SdConfig, Shared};
+use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared, Token};
 use mmc_mock::drive::{Bound, Drive, Spent, drive_bounded};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::fault::{Faulty, Medium, Script, strategy};
@@ -195,6 +195,43 @@ fn a_loss_of_power_keeps_exactly_the_blocks_it_says() {
         b.stored(0, 32)
     };
     assert!(random(5) == random(5) && random(5) != random(6));
+}
+
+#[test]
+fn the_cache_of_an_emmc_card_is_lost_in_any_order() {
+    let run = |keep: &str| {
+        let config = MmcConfig::emmc(8, 16_777_216, Profile::ideal(), 1);
+        let script = format!("at 5s: power-loss {keep}");
+        let mut card = Faulty::new(MmcCard::new(config).unwrap(), script.parse().unwrap()).unwrap();
+        let mut now = Instant::ZERO;
+        card.power(true, now);
+        card.bus(400_000, 1, now);
+        card.idle_clocks(80);
+        card.command(0, 0, now);
+        // CMD1 until it is ready, then an address, selection, and CACHE_CTRL.
+        for _ in 0..100 {
+            card.command(1, 0x40ff_8080, now);
+            now += Duration::from_millis(10);
+        }
+        for (index, arg) in [(2, 0), (3, 1 << 16), (7, 1 << 16), (6, 0x0321_0101)] {
+            assert!(card.command(index, arg, now).response.is_some(), "CMD{index}");
+            now += Duration::from_millis(10);
+        }
+        for (sector, byte) in [(8, 1), (9, 2), (8, 3)] {
+            assert!(card.command(24, sector, now).data.is_some());
+            assert_eq!(card.take(&[byte; 512], true, now), Token::Accepted);
+            now += Duration::from_secs(1);
+        }
+        card.command(13, 1 << 16, Instant::from_secs(5));
+        let mut stored = [9; 1024];
+        card.with_storage(&mut |s| s.read(8 * 512, &mut stored).unwrap());
+        (stored[0], stored[512])
+    };
+    assert_eq!(run("all"), (3, 2));
+    assert_eq!(run("none"), (0, 0));
+    assert_eq!(run("keep 1"), (0, 2));
+    assert_eq!(run("keep 0 1"), (1, 2));
+    assert_eq!(run("keep 2 0"), (1, 0), "the older write was programmed last");
 }
 
 #[test]

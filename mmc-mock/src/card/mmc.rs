@@ -5,6 +5,7 @@
 //! SWITCH_ERROR. Double data rate is a setting like any other; nobody checks on which edges data travel.
 
 mod config;
+mod medium;
 mod switch;
 mod transfer;
 
