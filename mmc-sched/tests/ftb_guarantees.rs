@@ -76,7 +76,7 @@ fn card() -> impl Strategy<Value = Card> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: support::cases(60), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: support::cases(32), ..ProptestConfig::default() })]
 
     /// Any streams, any weights, any of the cards with up to 40 % noise.
     #[test]
@@ -99,7 +99,7 @@ proptest! {
         let mut actors = vec![sleeper(1), sleeper(2)];
         actors[0].pause = Some((after, MS(pause)));
         let mut s = Sim::new("ftb", Card { slots: card.slots.min(2), ..card }, actors, seed).without_slots();
-        s.run_until(Instant::from_secs(10));
+        s.run_until(Instant::from_secs(5));
         let (got, steady) = (s.charged(0), s.charged(1));
         // F2 without a slot: it may lead by what is on the way, once, not once a pause.
         let limit = s.seen.longest.saturating_mul(12);
@@ -211,4 +211,31 @@ fn readers_that_never_think_leave_writeback_its_quarter() {
     report("a_zero", &s);
     let share = s.charged(0).as_nanos() as f64 / s.now.as_nanos() as f64;
     assert!(share > 0.2, "{share}");
+}
+
+/// Six streams of ever overdue reads and a flooding writer on a fast device with 32 slots.
+#[test]
+fn a_deep_queue_of_overdue_reads_keeps_them_too() {
+    let card = Card {
+        read: (90_000, 2_000),
+        seek: 50_000,
+        write: (150_000, 6_000),
+        switch: 1_000_000,
+        open: 16,
+        gc_every: 64 * 2048,
+        gc: (20, 80),
+        noise: 0,
+        slots: 32,
+    };
+    let mut actors = vec![Actor::flusher(1, 1024, 400)];
+    for i in 0..6 {
+        let start = Instant::from_millis(u64::from(i) * 750);
+        let mut a = Actor::reader(i + 2, 64 * (i + 1), 16, 0).random();
+        a.start = start;
+        actors.push(a);
+    }
+    let mut s = Sim::new("ftb", card, actors, 3);
+    s.run_until(Instant::from_secs(12));
+    report("a_expired", &s);
+    assert!(s.actors[0].done > 250 && s.seen.tag_waits == 0);
 }
