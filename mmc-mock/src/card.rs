@@ -1,5 +1,6 @@
 //! Cards, as a controller model sees them at the end of the wire.
 
+mod extension;
 mod log;
 mod mmc;
 mod registers;

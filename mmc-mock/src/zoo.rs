@@ -1,7 +1,7 @@
 //! Cards by name, SD ([`list`], [`card`]) and MMC ([`mmc_list`], [`mmc`]): real ones, as their register dumps show them, and ones with a fault of character.
 //!
 //! A dump says what a card claims, not how fast it is: the timing profile is the caller's. Serial numbers are not the
-//! real ones. A claim this crate's card cannot live up to (CMD20, extension registers, 1.8 V) stays in the register;
+//! real ones. A claim this crate's card cannot live up to (CMD20, command queue, 1.8 V) stays in the register;
 //! the command itself is then illegal.
 
 mod mmc;
@@ -91,7 +91,7 @@ impl Preset {
 
 const NOTHING: &str = "nothing special";
 
-const PRESETS: [Preset; 20] = [
+const PRESETS: [Preset; 23] = [
     Preset {
         name: "pqi-64mb",
         what: "SDSC of specification 1.01, 64 MB: neither CMD6 nor CMD8",
@@ -297,6 +297,41 @@ const PRESETS: [Preset; 20] = [
         host: "clears the bit before it chooses a voltage",
         source: "linux-mmc, August 2019",
         kind: Kind::Odd(|c| c.quirks.low_voltage = true),
+    },
+    Preset {
+        name: "kingston-flush",
+        what: "offers a cache whose flush never ends",
+        host: "knows the card by its CID (MID 9F, OEM `TI`, name `SD64G`, 2019-11) and leaves the cache off",
+        source: "quirk table of Linux 6.12 (Kingston Canvas Go! Plus)",
+        kind: Kind::Odd(|c| {
+            c.identity =
+                Identity { mid: 0x9f, oid: *b"TI", name: *b"SD64G", year: 2019, month: 11, ..c.identity };
+            c.extension = true;
+            c.quirks.flush_never_ends = true;
+        }),
+    },
+    Preset {
+        name: "gigastone-flush",
+        what: "offers a cache and power-off notification; neither is ever done",
+        host: "knows the card by its CID (MID 12, OEM `4V`, name `ASTC`, 2022-02), uses neither",
+        source: "quirk table of Linux 6.12 (Gigastone Gaming Plus)",
+        kind: Kind::Odd(|c| {
+            c.identity =
+                Identity { mid: 0x12, oid: *b"4V", name: *b"ASTC\0", year: 2022, month: 2, ..c.identity };
+            c.extension = true;
+            c.quirks.flush_never_ends = true;
+        }),
+    },
+    Preset {
+        name: "tran-speed-5a",
+        what: "TRAN_SPEED says 50 MHz before anybody has switched to high speed",
+        host: "goes above 25 MHz only after CMD6 has switched",
+        source: "github.com/raspberrypi/firmware, issue 397 (Kingston SDC10G2/16GB)",
+        kind: Kind::Odd(|c| {
+            c.identity =
+                Identity { mid: 0x41, oid: *b"42", name: *b"SD16G", year: 2016, month: 2, ..c.identity };
+            c.quirks.tran_speed = Some(0x5a);
+        }),
     },
     Preset {
         name: "fake-64gb",

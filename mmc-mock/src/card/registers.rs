@@ -64,6 +64,8 @@ pub struct SdConfig {
     pub high_speed: bool,
     /// Whether it knows CMD23.
     pub cmd23: bool,
+    /// Whether it has extension registers (CMD48, CMD49), with power-off notification and a cache.
+    pub extension: bool,
     /// From the first ACMD41 with a voltage window until it is ready; the standard allows 1 s.
     pub power_up: Duration,
     /// What commands cost.
@@ -89,6 +91,10 @@ pub struct Quirks {
     pub read_delay: Duration,
     /// Each write stays busy longer by this.
     pub busy_delay: Duration,
+    /// TRAN_SPEED of the CSD, whatever speed is in use.
+    pub tran_speed: Option<u8>,
+    /// A flush of the cache never ends, and nothing in it becomes safe.
+    pub flush_never_ends: bool,
 }
 
 /// Registers of a real card, as dumped. CRC7 and end bit of CID and CSD are set anew when they are sent: dumps often
@@ -180,6 +186,7 @@ impl SdConfig {
             rca: 0xb368,
             high_speed: true,
             cmd23: true,
+            extension: false,
             power_up: Duration::from_millis(20),
             profile,
             seed,
@@ -190,11 +197,13 @@ impl SdConfig {
                 low_voltage: false,
                 read_delay: Duration::ZERO,
                 busy_delay: Duration::ZERO,
+                tran_speed: None,
+                flush_never_ends: false,
             },
         }
     }
-    /// The card that showed `registers`. Version, size, CMD23 (which counts only from version 3 on) and high speed
-    /// (command class 10) are what they say.
+    /// The card that showed `registers`. Version, size, CMD23 and extension registers (which count only from version
+    /// 3 on) and high speed (command class 10) are what they say.
     ///
     /// # Errors
     /// [`ConfigError::Sectors`] when the CSD has no size this crate's card can have.
@@ -214,6 +223,7 @@ impl SdConfig {
             },
             high_speed: version >= Version::V1_1 && get(&registers.csd, 94, 94) == 1,
             cmd23: version >= Version::V3 && get(&registers.scr, 33, 33) == 1,
+            extension: version >= Version::V3 && get(&registers.scr, 34, 34) == 1,
             registers: Some(registers),
             ..Self::new(profile, seed)
         };
@@ -266,6 +276,9 @@ impl SdConfig {
         if self.cmd23 && self.version < Version::V3 {
             return version("CMD23", Version::V3);
         }
+        if self.extension && self.version < Version::V3 {
+            return version("extension registers", Version::V3);
+        }
         if self.rca == 0 {
             return Err(ConfigError::Rca);
         }
@@ -309,7 +322,8 @@ impl SdConfig {
     #[must_use]
     pub fn csd(&self, high_speed: bool) -> [u8; 16] {
         let mut r = self.registers.map_or([0; 16], |r| r.csd);
-        put(&mut r, 103, 96, if high_speed { 0x5a } else { 0x32 });
+        let speed = self.quirks.tran_speed.unwrap_or(if high_speed { 0x5a } else { 0x32 });
+        put(&mut r, 103, 96, speed.into());
         if self.registers.is_some() {
             return seal(r);
         }
@@ -346,6 +360,7 @@ impl SdConfig {
         put(&mut r, 51, 48, 0b0101);
         put(&mut r, 47, 47, u64::from(self.version >= Version::V3));
         put(&mut r, 33, 33, u64::from(self.cmd23));
+        put(&mut r, 34, 34, u64::from(self.extension));
         r
     }
     /// The SD status; speed class, allocation unit and erase times are those of the profile.
@@ -375,6 +390,7 @@ impl SdConfig {
         put(&mut r, 423, 408, units);
         put(&mut r, 407, 402, 1 + p.erase.as_millis() / 1000);
         put(&mut r, 401, 400, 1);
+        put(&mut r, 330, 330, u64::from(self.extension));
         r
     }
     /// The 64 bytes CMD6 sends for `arg`, and the function of group 1 (0 or 1) that is in use after them if they

@@ -1,8 +1,9 @@
 //! An SD card on the command level: identification, registers, reads, writes, erases; its states and its errors.
 //!
-//! SDSC, SDHC and SDXC up to high speed. It is not a UHS card, not locked, not write protected, and knows no command
+//! SDSC, SDHC and SDXC up to high speed, with extension registers where they are asked for. It is not a UHS card, not locked, not write protected, and knows no command
 //! queue: the commands for these are illegal to it, as they are to many real cards.
 
+use super::extension::Extension;
 use super::log::{CommandLog, Entry, Violations};
 use super::registers::{Capacity, ConfigError, SdConfig, Version, r2, r3, short};
 use super::status::{self, Status};
@@ -12,6 +13,7 @@ use crate::fault::{Faults, What};
 use crate::storage::Storage;
 use crate::timing::{Stats, Timing};
 use mmc_time::{Duration, Instant};
+use std::collections::VecDeque;
 
 /// The voltage window of every card here: 2.7–3.6 V.
 const OCR: u32 = 0x00ff_8000;
@@ -59,6 +61,8 @@ pub struct SdCard {
     clocks: Option<u32>,
     /// DAT0 is low until power goes.
     pub(super) stuck: bool,
+    /// What was in the sectors that are only in the cache, by their first byte in storage.
+    pub(super) undo: VecDeque<(u64, [u8; 512])>,
     pub(super) v: Volatile,
 }
 
@@ -87,6 +91,7 @@ pub(super) struct Volatile {
     pub(super) well_written: u32,
     pub(super) run: Option<Run>,
     pub(super) pace: Option<Pace>,
+    pub(super) extension: Extension,
 }
 
 impl Default for Volatile {
@@ -107,6 +112,7 @@ impl Default for Volatile {
             well_written: 0,
             run: None,
             pace: None,
+            extension: Extension::default(),
         }
     }
 }
@@ -145,6 +151,7 @@ impl SdCard {
             lines: 1,
             clocks: Some(0),
             stuck: false,
+            undo: VecDeque::new(),
             v: Volatile::default(),
         })
     }
@@ -234,6 +241,7 @@ impl SdCard {
         self.config.capacity() == Capacity::Standard
     }
     fn forget(&mut self) {
+        self.lose_cache();
         self.v = Volatile::default();
         self.clocks = Some(0);
         self.stuck = false;
@@ -275,6 +283,7 @@ impl SdCard {
             (_, 6) => self.config.version >= Version::V1_1,
             (_, 8) => self.config.version >= Version::V2,
             (_, 23) => self.config.cmd23,
+            (_, 48 | 49) => self.config.extension,
             _ => false,
         }
     }
@@ -366,6 +375,26 @@ impl SdCard {
                 Outcome::R1
             }
             (17 | 18 | 24 | 25, Tran) => self.open_blocks(index, arg, count, now, faults),
+            (48, Tran) => {
+                match self.read_extension(arg, now) {
+                    Ok(block) => {
+                        let access = self.timing.profile().cmd;
+                        self.open_run(Source::Extension(block), now, access, 512, (Some(1), true), faults);
+                    }
+                    Err(bit) => self.v.status.raise(bit),
+                }
+                Outcome::R1
+            }
+            (49, Tran) => {
+                match Self::check_extension(arg) {
+                    Ok(()) => {
+                        let source = Source::ToExtension(arg);
+                        self.open_run(source, now, Duration::ZERO, 512, (Some(1), true), faults);
+                    }
+                    Err(bit) => self.v.status.raise(bit),
+                }
+                Outcome::R1
+            }
             (23, Tran) => {
                 self.v.count = (arg != 0).then_some(arg);
                 Outcome::R1
@@ -466,6 +495,7 @@ impl SdCard {
                 let n = left.min(room);
                 // Inside by construction.
                 let _ = self.storage.erase(place, n);
+                self.undo.retain(|u| !(place..place + n).contains(&u.0));
                 (at, left) = (at + n, left - n);
             }
             self.v.state = State::Prg;

@@ -16,6 +16,10 @@ pub(super) enum Source {
     Read(u64),
     /// To storage, from this byte on.
     Write(u64),
+    /// A block of extension registers.
+    Extension(Vec<u8>),
+    /// To the extension registers this argument names.
+    ToExtension(u32),
 }
 
 impl Source {
@@ -72,15 +76,15 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn is_read(&self) -> bool {
-        !matches!(self.source, Source::Write(_))
+        !matches!(self.source, Source::Write(_) | Source::ToExtension(_))
     }
     fn is_last(&self) -> bool {
         self.left == Some(self.k)
     }
     /// How many of `blocks` blocks can move at once from here: up to the end of the phase and to the next fault.
     fn at_once(&self, blocks: usize) -> u32 {
-        if self.dead || !self.aligned || self.block_len != 512 || matches!(self.source, Source::Register(..))
-        {
+        let bulk = matches!(self.source, Source::Read(_) | Source::Write(_));
+        if self.dead || !self.aligned || self.block_len != 512 || !bulk {
             return 0;
         }
         let mut n = u32::try_from(blocks).unwrap_or(u32::MAX);
@@ -109,7 +113,8 @@ impl SdCard {
         faults: &[What],
     ) {
         let aligned = self.check_width();
-        self.v.state = if matches!(source, Source::Write(_)) { State::Rcv } else { State::Data };
+        let writes = matches!(source, Source::Write(_) | Source::ToExtension(_));
+        self.v.state = if writes { State::Rcv } else { State::Data };
         let faults = faults.to_vec();
         let stream = if matches!(source, Source::Read(_)) { block_len.into() } else { 0 };
         self.v.pace = Some(Pace { started, access, stream, blocks: left });
@@ -177,8 +182,9 @@ impl SdCard {
         let bad = run.faults.contains(&What::BlockCrc(k));
         let mut refused = run.faults.contains(&What::BlockMissing(k));
         let n = block.len().min(len.into());
-        match run.source {
+        match &run.source {
             Source::Register(bytes, _) => block[..n].copy_from_slice(&bytes[..n]),
+            Source::Extension(bytes) => block[..n].copy_from_slice(&bytes[..n]),
             Source::Read(start) => {
                 let at = start + u64::from(k) * u64::from(len);
                 if let Some(bit) = self.refuses(true, at, len) {
@@ -188,7 +194,7 @@ impl SdCard {
                     refused = self.storage.read(self.place(at).0, &mut block[..n]).is_err();
                 }
             }
-            Source::Write(_) => {}
+            Source::Write(_) | Source::ToExtension(_) => {}
         }
         let Some(run) = &mut self.v.run else { return Sent::Nothing };
         if refused {
@@ -222,7 +228,11 @@ impl SdCard {
             return Token::Nothing;
         };
         let (k, len) = (run.k, run.block_len);
-        let Source::Write(start) = run.source else { return Token::Nothing };
+        let (start, register) = match run.source {
+            Source::Write(start) => (start, None),
+            Source::ToExtension(arg) => (0, Some(arg)),
+            _ => return Token::Nothing,
+        };
         let at = start + u64::from(k) * u64::from(len);
         let damaged = !crc_ok
             || !run.aligned
@@ -233,13 +243,19 @@ impl SdCard {
             Token::Nothing
         } else if damaged {
             Token::CrcError
+        } else if let Some(arg) = register {
+            self.end_run(now);
+            self.write_extension(arg, block, now);
+            return Token::Accepted;
         } else if let Some(bit) = self.refuses(false, at, len) {
             self.v.status.raise(bit);
             Token::Nothing
-        } else if self.storage.write(self.place(at).0, block).is_err() {
-            Token::Nothing
         } else {
-            Token::Accepted
+            self.remember(self.place(at).0);
+            match self.storage.write(self.place(at).0, block) {
+                Ok(()) => Token::Accepted,
+                Err(_) => Token::Nothing,
+            }
         };
         let Some(run) = &mut self.v.run else { return Token::Nothing };
         if token == Token::Accepted {
@@ -257,6 +273,10 @@ impl SdCard {
 
     pub(super) fn take_blocks(&mut self, blocks: &[u8], now: Instant) -> usize {
         let Some(Run { source: Source::Write(start), .. }) = self.v.run else { return 0 };
+        // Each sector of the cache remembers what was below it.
+        if self.v.extension.cache_on || !self.undo.is_empty() {
+            return 0;
+        }
         let (at, n) = self.bulk(start, blocks.len());
         let bytes = n as usize * 512;
         if n == 0 || self.storage.write(at, &blocks[..bytes]).is_err() {
