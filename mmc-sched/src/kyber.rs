@@ -284,15 +284,11 @@ impl Kyber {
         let Some(due) = self.timer.filter(|&t| t <= now) else { return };
         self.timer = None;
         let mut congested = false;
-        for (domain, list) in Domain::ALL.into_iter().zip(&mut self.lists) {
-            if domain != Domain::Other {
-                congested |= list.percentile(true, 90, due).is_some_and(|p| p >= GOOD);
-            }
+        for list in &mut self.lists {
+            congested |= list.percentile(true, 90, due).is_some_and(|p| p >= GOOD);
         }
         for (domain, list) in Domain::ALL.into_iter().zip(&mut self.lists) {
-            if domain != Domain::Other {
-                list.resize(domain, congested, due);
-            }
+            list.resize(domain, congested, due);
         }
     }
 
@@ -567,6 +563,17 @@ mod tests {
         assert_eq!((list.depth, list.remembered), (128, None));
         list.resize(Domain::Read, true, Instant::ZERO);
         assert_eq!(list.depth, 128, "not again before there is more to go by");
+    }
+
+    #[test]
+    fn a_late_look_counts_from_when_it_was_due() {
+        let mut kyber = Kyber::new();
+        kyber.list_mut(Domain::Read).total.add(MS, MS);
+        kyber.timer = Some(Instant::from_millis(100));
+        kyber.tick(Instant::from_millis(99));
+        assert_eq!(kyber.list(Domain::Read).ready_at, None);
+        kyber.tick(Instant::from_secs(5));
+        assert_eq!(kyber.list(Domain::Read).ready_at, Some(Instant::from_millis(1100)));
     }
 
     #[test]

@@ -487,6 +487,40 @@ fn only_requests_of_one_queue_merge() {
     }
 }
 
+/// What was to go next and joins another request still goes next.
+#[test]
+fn the_next_request_takes_its_turn_along_when_it_merges() {
+    let mut q = Queue::new([Slot::FREE; 16], Cfq::<4>::new());
+    let first = put(&mut q, Op::Read, 1, BE, 104, at(0));
+    assert_eq!(get(&mut q, at(0)), Some(first));
+    // The head is at 112 now: 116 is nearest.
+    let joined = put(&mut q, Op::Read, 1, BE, 100, at(0));
+    put(&mut q, Op::Read, 1, BE, 116, at(0));
+    put(&mut q, Op::Read, 1, BE, 130, at(0));
+    let gap = Request { priority: BE, ..Request::new(Op::Read, 108, 8, StreamId(1)) };
+    assert_eq!(q.merge(&gap, at(0)).unwrap().1, Inserted::Merged { into: joined });
+    let Dispatch::Run(run) = q.dispatch(at(0)) else { panic!("a run") };
+    assert_eq!((run.lba, run.count), (100, 3));
+}
+
+/// When the last busy queue leaves, the time left to its type is forgotten.
+#[test]
+fn types_start_anew_after_a_pause() {
+    let mut q = queue();
+    let read = |q: &mut _, from, to| {
+        let id = put(q, Op::Read, 1, BE, from, at(from));
+        assert_eq!(get(q, at(from)), Some(id));
+        done(q, id, at(to));
+    };
+    // Twice a slice that is over when its second request completes, so that the queue leaves at once.
+    for (from, to) in [(0, 1), (2, 150), (200, 201), (202, 310)] {
+        read(&mut q, from, to);
+    }
+    let write = put(&mut q, Op::Write, 2, BE, 0, at(311));
+    put(&mut q, Op::Read, 1, BE, 1000, at(311));
+    assert_eq!(get(&mut q, at(311)), Some(write), "190 ms would have been left to the reads");
+}
+
 #[test]
 fn a_requeued_run_goes_before_all() {
     let mut q = queue();

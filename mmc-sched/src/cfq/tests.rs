@@ -96,6 +96,30 @@ fn with_streams(streams: &[(Op, Class)]) -> crate::Queue<Vec<Slot>, Cfq<8>> {
     queue
 }
 
+/// §3: an equal key puts a queue behind, unless it is its own.
+#[test]
+fn the_place_of_a_queue_changes_only_with_its_key() {
+    let mut queue = with_streams(&[(Op::Read, Class::BestEffort); 3]);
+    let cfq = queue.policy_mut();
+    let line = Line { rank: Rank::BestEffort, load: Load::Sync };
+    let order = |cfq: &Cfq<8>| {
+        let next = |i: &usize| cfq.queue(*i).next.map(usize::from);
+        core::iter::successors(cfq.first(line), next).map(|i| i - ASYNC_QUEUES).collect::<Vec<_>>()
+    };
+    const MS: i64 = 1_000_000;
+    let keys = [0, 1, 2].map(|i| cfq.queue(ASYNC_QUEUES + i).key / MS);
+    assert_eq!(keys, [-80, 0, 80], "(B - 1)·(180 - 100)");
+    for i in 0..3 {
+        cfq.edit(ASYNC_QUEUES + i, |q| q.fresh = true);
+    }
+    cfq.place(ASYNC_QUEUES, false, -80 * MS);
+    assert_eq!((cfq.queue(ASYNC_QUEUES).key, order(cfq)), (80 * MS, std::vec![1, 2, 0]));
+    cfq.place(ASYNC_QUEUES + 2, false, -80 * MS);
+    assert_eq!(order(cfq), [1, 2, 0]);
+    cfq.place(ASYNC_QUEUES + 2, true, 0);
+    assert_eq!((cfq.queue(ASYNC_QUEUES + 2).key, order(cfq)), (-1000 * MS, std::vec![2, 1, 0]));
+}
+
 /// §4, in milliseconds: a share of 300 by the queues of the type, for async ones of all queues and 0.4 of it.
 #[test]
 fn a_type_is_served_for_its_share() {
