@@ -123,7 +123,7 @@ struct Command {
 /// The policy, for at most `N` streams at a time (1..=64) and a device that takes at most `D` commands (1..=32).
 ///
 /// ```
-/// use mmc_sched::{Dispatch, Flags, Ftb, Op, Queue, Request, Scheduler, Slot, StreamId};
+/// use mmc_sched::{Dispatch, Flags, Ftb, Op, Outcome, Queue, Request, Scheduler, Slot, StreamId};
 /// use mmc_time::Instant;
 ///
 /// let (flusher, journal, now) = (StreamId(1), StreamId(2), Instant::ZERO);
@@ -131,11 +131,14 @@ struct Command {
 /// for i in 0..32 {
 ///     queue.insert(Request::new(Op::Write, i * 1024, 1024, flusher), now).unwrap();
 /// }
+/// // One runs, one is prepared.
 /// let Dispatch::Run(first) = queue.dispatch(now) else { panic!() };
-/// assert_eq!(first.lba, 0);
+/// let Dispatch::Run(second) = queue.dispatch(now) else { panic!() };
+/// assert_eq!((first.lba, second.lba), (0, 1024));
 /// let mut commit = Request::new(Op::Write, 1 << 20, 8, journal);
 /// commit.flags = Flags::SYNC;
 /// let (id, _) = queue.insert(commit, now).unwrap();
+/// queue.complete(first.head, Outcome { blocks: 1024, failed: false }, now).unwrap();
 /// let Dispatch::Run(next) = queue.dispatch(now) else { panic!() };
 /// assert_eq!(next.head, id);
 /// ```
