@@ -448,12 +448,9 @@ impl Sim<'_> {
             self.commands += 1;
             self.sent += 1;
             let whole = self.admitted[run.head.slot()].map_or(0, |w| w.wanted.blocks);
-            self.guard.dispatched(
-                run.head.slot(),
-                run.offset + run.blocks == whole,
-                run.op.is_read(),
-                self.now,
-            );
+            let (last, read) = (run.offset + run.blocks == whole, run.op.is_read());
+            let expected = expected(&self.sched, &run);
+            self.guard.dispatched(run.head.slot(), last, read, expected, self.now);
             if self.job.cpu_cost == 0 {
                 self.send(token as u64);
             } else {
