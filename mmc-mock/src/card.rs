@@ -2,6 +2,7 @@
 
 mod extension;
 mod log;
+mod medium;
 mod mmc;
 mod registers;
 mod sd;

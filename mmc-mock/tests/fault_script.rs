@@ -235,6 +235,56 @@ fn the_cache_of_an_emmc_card_is_lost_in_any_order() {
 }
 
 #[test]
+fn the_cache_of_an_sd_card_is_lost_in_any_order() {
+    let run = |keep: &str| {
+        let config = SdConfig { extension: true, ..SdConfig::new(Profile::ideal(), 1) };
+        let script = format!("at 20s: power-loss {keep}").parse().unwrap();
+        let mut card = Faulty::new(SdCard::new(config).unwrap(), script).unwrap();
+        card.power(true, Instant::ZERO);
+        card.bus(400_000, 1, Instant::ZERO);
+        card.idle_clocks(80);
+        let mut at = 0;
+        let mut command = |card: &mut Faulty<SdCard>, index, arg| {
+            at += 1;
+            (card.command(index, arg, Instant::from_millis(at * 100)), Instant::from_millis(at * 100))
+        };
+        let rca = 0xb368 << 16;
+        for (index, arg) in [
+            (0, 0),
+            (8, 0x1aa),
+            (55, 0),
+            (41, 0x40ff_8000),
+            (55, 0),
+            (41, 0x40ff_8000),
+            (2, 0),
+            (3, 0),
+            (7, rca),
+        ] {
+            command(&mut card, index, arg);
+        }
+        // CMD49, function 2 (performance), byte 260: the cache on.
+        let (answer, now) = command(&mut card, 49, 2 << 27 | 260 << 9);
+        assert!(answer.data.is_some());
+        let mut block = [0; 512];
+        block[0] = 1;
+        assert_eq!(card.take(&block, true, now), Token::Accepted);
+        for (sector, byte) in [(8, 1), (9, 2), (8, 3)] {
+            let (answer, now) = command(&mut card, 24, sector);
+            assert!(answer.data.is_some());
+            assert_eq!(card.take(&[byte; 512], true, now), Token::Accepted);
+        }
+        assert_eq!(card.volatile(), 3, "all in the cache");
+        card.command(13, rca, Instant::from_secs(20));
+        let mut stored = [9; 1024];
+        card.with_storage(&mut |s| s.read(8 * 512, &mut stored).unwrap());
+        (stored[0], stored[512])
+    };
+    assert_eq!(run("all"), (3, 2));
+    assert_eq!(run("none"), (0, 0));
+    assert_eq!(run("keep 2 0"), (1, 0), "the older write was programmed last");
+}
+
+#[test]
 fn the_controller_model_takes_its_faults_from_the_same_script() {
     let script: Script = "at CMD8: no-answer\nat CMD8#1: response-crc\nat frame 3: host response-index\n\
                           at 100ms: host spurious 0x80\nat access 1: host pin off"

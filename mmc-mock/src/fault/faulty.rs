@@ -1,7 +1,7 @@
 //! A card that follows a script.
 
 use super::script::{Action, BlockFault, Invalid, Keep, OnFailure, Rule, Script, When};
-use crate::card::{Answer, Bits, Card, SdCard, Sent, Shared, Token, crc7};
+use crate::card::{Answer, Bits, Card, Sent, Shared, Token, crc7};
 use crate::scenario::Random;
 use crate::storage::Storage;
 use mmc_time::{Duration, Instant};
@@ -34,12 +34,6 @@ pub trait Medium: Card {
     /// order. Comes before the supply goes off.
     fn lose(&mut self, survivors: &[usize]) {
         self.with_storage(&mut |s| s.lose(survivors));
-    }
-}
-
-impl Medium for SdCard {
-    fn with_storage(&mut self, f: &mut dyn FnMut(&mut Storage)) {
-        f(self.storage_mut());
     }
 }
 

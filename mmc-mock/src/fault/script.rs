@@ -13,7 +13,7 @@ pub struct Script {
     #[cfg_attr(feature = "serde", serde(default))]
     pub seed: u64,
     /// The card keeps the last so many written blocks of 512 bytes volatile: what [`Action::PowerLoss`] can take. 0: a
-    /// block is durable once the card is no longer busy with it. A card with a cache of its own (eMMC) goes by that
+    /// block is durable once the card is no longer busy with it. A card with a cache of its own goes by that, where it is on,
     /// instead.
     #[cfg_attr(feature = "serde", serde(default))]
     pub cache: u32,

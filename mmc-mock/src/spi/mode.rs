@@ -193,6 +193,12 @@ impl Card for SpiSd {
 
 impl Medium for SpiSd {
     fn with_storage(&mut self, f: &mut dyn FnMut(&mut Storage)) {
-        f(self.card.storage_mut());
+        self.card.with_storage(f);
+    }
+    fn volatile(&mut self) -> usize {
+        self.card.volatile()
+    }
+    fn lose(&mut self, survivors: &[usize]) {
+        self.card.lose(survivors);
     }
 }
