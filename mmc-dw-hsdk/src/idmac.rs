@@ -375,6 +375,29 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_may_end_on_the_last_address_there_is() {
+        let low = Memory::new(LOW, LOW + 0x1_0000);
+        let mut idmac = idmac(&low, 16);
+        for (len, mask, fits) in [
+            (512, u64::MAX, true),
+            (512, 0xffff_ffff, true),
+            (512, 0xffff_fffe, false),
+            (516, u64::MAX, false),
+        ] {
+            let high = Memory::new(0xffff_fe00, 0x1_0001_0000);
+            let mut dma = MemoryDma::new(high.clone(), mask);
+            let mut buf = Buf(vec![1; len]);
+            assert_eq!(
+                idmac.load(&mut buf, len as u64, 4, Dir::Write, &mut dma).is_ok(),
+                fits,
+                "{len} {mask:x}"
+            );
+            idmac.unmap_all(&mut buf, &mut dma);
+            assert_eq!((buf.0.len(), high.regions()), (len, 0));
+        }
+    }
+
+    #[test]
     fn odd_lengths_and_rings_that_cannot_be_are_refused_by_name() {
         let memory = Memory::new(LOW, LOW + 0x1_0000);
         let mut idmac = idmac(&memory, 2);

@@ -43,7 +43,8 @@
 //!
 //! # What is not here yet
 //! CMD11 (1.8 V), tuning, DDR, SDIO interrupts, auto-stop, several blocks of a length that is not a multiple of the
-//! FIFO's word: such an operation is refused with [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
+//! FIFO's word, a FIFO of 16 bits by hand: such an operation is refused with
+//! [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -2,103 +2,25 @@
 
 mod bench;
 
-use bench::{Bench, Mode, RING_BYTES, buffers};
+use bench::recorder::Recorded;
+use bench::{Bench, Mode, buffers};
 use mmc_dw_hsdk::platform::HSDK;
-use mmc_dw_hsdk::{DwEngine, Mailbox, Ring};
-use mmc_hal::{Dir, Mmio};
-use mmc_mock::card::{SdCard, SdConfig, Shared};
-use mmc_mock::dw::{Config, Dw};
-use mmc_mock::timing::Profile;
-use mmc_mock::{BufBatch, Clock, Memory, MemoryDma, Wakes};
-use mmc_proto::host::{Host, IrqHandler};
-use mmc_proto::machine::{Conductor, Identify, Machine, Transfer, TransferOptions, Turn};
-use std::sync::{Arc, Mutex};
-
-/// The model, with a list of what is done to it.
-#[derive(Clone)]
-struct Recorder {
-    dw: Dw<Shared<SdCard>>,
-    list: Arc<Mutex<Vec<String>>>,
-}
-
-impl Recorder {
-    fn note(&self, what: char, offset: u32, value: u32) {
-        let name = match offset {
-            0x01c => "BLKSIZ",
-            0x020 => "BYTCNT",
-            0x024 => "INTMASK",
-            0x028 => "CMDARG",
-            0x02c => "CMD",
-            0x030 => "RESP0",
-            0x044 => "RINTSTS",
-            0x04c => "FIFOTH",
-            0x084 => "PLDMND",
-            0x08c => "IDSTS",
-            _ => "",
-        };
-        let name = if name.is_empty() { format!("{offset:03x}") } else { name.into() };
-        self.list.lock().unwrap().push(format!("{what} {name} {value:x}"));
-    }
-}
-
-impl Mmio for Recorder {
-    fn read32(&self, offset: u32) -> u32 {
-        let value = self.dw.read32(offset);
-        self.note('r', offset, value);
-        value
-    }
-    fn write32(&self, offset: u32, value: u32) {
-        self.note('W', offset, value);
-        self.dw.write32(offset, value);
-    }
-}
+use mmc_hal::Dir;
+use mmc_mock::dw::Config;
+use mmc_proto::machine::{Identify, Transfer, TransferOptions};
 
 #[test]
 fn a_steady_4_kib_read_is_these_accesses() {
-    let (clock, memory) = (Clock::new(), Memory::new(0x8000_0000, 0xc000_0000));
-    let card = Shared::new(SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap());
-    let dw = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
-    let recorder = Recorder { dw: dw.clone(), list: Arc::default() };
-    let at = memory.alloc(RING_BYTES as usize);
-    let ring = Ring::new(memory.window(at, RING_BYTES), at, RING_BYTES).unwrap();
-    let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new()));
-    let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
-    let (mut host, mut irq) = DwEngine::split(recorder.clone(), recorder.clone(), mailbox, ring, dma, HSDK);
-
-    fn run<T: Machine>(
-        machine: T,
-        payload: BufBatch,
-        host: &mut impl Host<Payload = BufBatch>,
-        irq: &mut impl IrqHandler,
-        dw: &Dw<Shared<SdCard>>,
-        clock: &Clock,
-    ) -> T::Output {
-        let mut conductor = Conductor::new(machine, Some(payload));
-        loop {
-            match conductor.poll(host, clock.now()) {
-                Turn::Done(out, _) => return out,
-                Turn::Wait { until, .. } => loop {
-                    dw.advance();
-                    if dw.irq() {
-                        irq.handle();
-                        break;
-                    }
-                    if clock.now() >= until {
-                        break;
-                    }
-                    clock.advance_to(dw.next_event().min(until));
-                },
-            }
-        }
-    }
-    let identify = Identify::new(&host.capabilities());
-    let card = run(identify, buffers(&[512]), &mut host, &mut irq, &dw, &clock).unwrap().traits;
+    let mut b = Recorded::new(Config::hsdk(), HSDK, u32::MAX.into());
+    let identify = Identify::new(&b.capabilities());
+    let card = b.run(identify, buffers(&[512])).0.unwrap().traits;
+    let mut list = Vec::new();
     for _ in 0..2 {
-        recorder.list.lock().unwrap().clear();
+        b.list();
         let read = Transfer::new(&card, Dir::Read, 7, 8, TransferOptions::default());
-        run(read, buffers(&[4096]), &mut host, &mut irq, &dw, &clock).unwrap();
+        b.run(read, buffers(&[4096])).0.unwrap();
+        list = b.list();
     }
-    let list = recorder.list.lock().unwrap().clone();
     let expected = [
         // CMD23, 8 blocks
         "W INTMASK bfcf",
@@ -119,7 +41,7 @@ fn a_steady_4_kib_read_is_these_accesses() {
         "r RESP0 900",
     ];
     assert_eq!(list, expected);
-    assert_eq!(dw.violations(), Vec::<String>::new());
+    assert_eq!(b.dw.violations(), Vec::<String>::new());
 }
 
 /// Register accesses and interrupts of a transfer in steady state, by interrupts.

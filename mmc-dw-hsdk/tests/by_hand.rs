@@ -236,3 +236,17 @@ fn a_ring_of_the_wrong_kind_is_named() {
         assert!(matches!(e.cause, Cause::Unsupported(m) if m.contains(advice)), "{e}");
     }
 }
+
+#[test]
+fn more_segments_than_stated_are_refused_and_come_back() {
+    let (mut b, card) = Bench::identified(Mode::Interrupts);
+    let lens = [512; 300];
+    let (r, p) = b.transfer(&card, Dir::Read, 0, buffers(&lens), TransferOptions::default());
+    let TransferCause::Host(e) = r.unwrap_err().cause else { panic!("not the host's error") };
+    assert!(matches!(e.cause, Cause::Unsupported(m) if m.contains("max_segments")), "{e}");
+    assert_eq!(p.map(|p| (p.segments(), p.bytes())), Some((300, 300 * 512)));
+    let data = pattern(256 * 512, 3);
+    b.store(0, &data);
+    assert!(b.read(&card, 0, &lens[..256]).unwrap() == data, "as many as are stated");
+    b.assert_clean();
+}

@@ -1,6 +1,8 @@
 //! A board on the bench: the driver on the register model, with an SD card behind it, in virtual time.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod recorder;
+
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Platform, Ring};
 use mmc_hal::{Batch, Dir, Payload};
