@@ -101,14 +101,13 @@ fn solve<const N: usize>(rows: &[[f64; N]], times: &[f64], weights: &[f64]) -> F
             continue;
         }
         used[k] = true;
-        for j in 0..N {
-            a[k][j] /= d;
-        }
+        let pivot = a[k].map(|x| x / d);
+        a[k] = pivot;
         b[k] /= d;
         for i in (0..N).filter(|&i| i != k) {
             let x = a[i][k];
-            for j in 0..N {
-                a[i][j] -= x * a[k][j];
+            for (to, from) in a[i].iter_mut().zip(pivot) {
+                *to -= x * from;
             }
             a[i][k] = -x / d;
             b[i] -= x * b[k];
