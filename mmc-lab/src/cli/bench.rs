@@ -21,6 +21,8 @@ pub struct Args {
 enum What {
     /// Nanoseconds per request inserted, dispatched and completed, by policy, workload and depth
     Sched(Sched),
+    /// What the DesignWare driver costs: register accesses, interrupts, the share of bus time
+    Dw(super::dw::bench::Args),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -67,7 +69,10 @@ struct Sched {
 /// Runs the command.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
-    let What::Sched(args) = &args.what;
+    let args = match &args.what {
+        What::Sched(args) => args,
+        What::Dw(args) => return super::dw::bench::run(args),
+    };
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
         Err(e) => {
