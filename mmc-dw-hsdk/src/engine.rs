@@ -345,8 +345,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             }
             self.pio = Some(Pio::new(self.fifo, shape.dir, bytes, now));
         }
+        let words = block.saturating_add(word.saturating_sub(1)).checked_div(word).unwrap_or(block);
         let (regs, shadow) = (&self.regs, &mut self.shadow);
-        Self::set(regs, &mut shadow.fifoth, FIFOTH, fifoth(self.platform.fifo_depth, block.div_ceil(word)));
+        Self::set(regs, &mut shadow.fifoth, FIFOTH, fifoth(self.platform.fifo_depth, words));
         Self::set(regs, &mut shadow.blksiz, BLKSIZ, block);
         Self::set(regs, &mut shadow.bytcnt, BYTCNT, count);
         Ok(bytes)

@@ -126,7 +126,7 @@ impl<R: Mmio> Idmac<R> {
     }
 
     /// Maps the first `bytes` bytes of `payload` and writes their descriptors. Segments start and end on multiples
-    /// of `word` bytes (4 or 8), a word of the FIFO.
+    /// of `word` bytes (2, 4 or 8), a word of the FIFO.
     ///
     /// # Errors
     /// Nothing stays mapped.

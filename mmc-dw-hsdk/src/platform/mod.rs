@@ -34,7 +34,7 @@ pub struct Platform {
     pub ciu_hz: u32,
     /// Written to UHS_REG_EXT before any divider is computed, and again after each reset; `None`: not touched.
     pub uhs_reg_ext: Option<u32>,
-    /// FIFO depth in 32-bit words. Too large a value hangs or overruns; too small only costs bursts.
+    /// FIFO depth in words of the FIFO (32 bits on most builds). Too large a value hangs or overruns; too small only costs bursts.
     pub fifo_depth: u16,
     /// Fastest card clock in Hz.
     pub max_hz: u32,
