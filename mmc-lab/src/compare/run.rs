@@ -306,10 +306,14 @@ fn set_weight(sched: &mut Sched, pid: u32, weight: u32) {
     }
 }
 
-/// What the policy charges a write until it ends, where it says so.
+/// The most the policy charges for a write before it knows better: its own expectation of this one, or of a part of
+/// writeback, which is the head start of all that is waited for.
 fn expected(sched: &Sched, run: &Run) -> u64 {
     match sched.policy() {
-        AnyPolicy::Ftb(ftb) if !run.op.is_read() => ftb.expected_write(run.blocks).as_nanos(),
+        AnyPolicy::Ftb(ftb) => {
+            let blocks = if run.op.is_read() { 0 } else { run.blocks };
+            ftb.expected_write(blocks.max(ftb.chunk())).as_nanos()
+        }
         _ => 0,
     }
 }
