@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn idling_without_end_and_waiting_for_a_first_tag_are_seen() {
         let mut g = Guard::new("ftb", &card(), 8);
-        g.admitted(0, &wanted(1, false), 1, 0);
+        g.admitted(0, &wanted(1, false), 1, 1);
         assert_eq!(broken(&g), ["F7"]);
         g.idled(5 * MS);
         g.dispatched(0, true, false, 0, 9 * MS);
