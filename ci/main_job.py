@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the figures of the main job: `main_job.py DW MOCK QEMU`, three files of `mmc-lab bonnie --json` lines."""
+"""Checks the figures of the main job: `main_job.py DW AGAIN MOCK QEMU`, four files of `mmc-lab bonnie --json` lines."""
 import json
 import sys
 
@@ -10,7 +10,7 @@ def load(path):
 
 
 def main():
-    dw, mock, qemu = (load(p) for p in sys.argv[1:4])
+    dw, again, mock, qemu = (load(p) for p in sys.argv[1:5])
     bad = []
 
     def check(name, ok, value):
@@ -21,6 +21,12 @@ def main():
     def near(name, value, measured, share):
         check(f"{name} within {share:.0%} of {measured}", abs(value - measured) <= share * measured, round(value, 3))
 
+    check("three policies in every run", all(len(r) == 3 for r in (dw, again, mock, qemu)), [len(dw), len(mock)])
+
+    def timeless(runs):
+        return [{k: v for k, v in run.items() if k != "real_s"} for run in runs]
+
+    check("the same run twice gives the same output but for real_s", timeless(dw) == timeless(again), len(dw))
     for run in dw:
         name = f"hsdk {run['scheduler']} {run['settings']}"
         if run["scheduler"] == "bfq":
@@ -30,7 +36,7 @@ def main():
             most = max((h["ahead"]["requests"] for h in run["hung"]), default=0)
             check(f"{name}: a hung task behind more than 100 requests", most > 100, most)
     for a, b in zip(dw, mock):
-        same = (a["commands"], a["commands_hash"]) == (b["commands"], b["commands_hash"])
+        same = all(a[k] == b[k] for k in ("commands", "commands_hash", "virtual_s", "journal", "hung"))
         check(f"hsdk {a['scheduler']} {a['settings']}: dw and mock send the same commands", same, a["commands_hash"])
         check("real time (s), for information only", True, (a["real_s"], b["real_s"]))
     mq = qemu[0]

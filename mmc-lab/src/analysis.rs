@@ -25,7 +25,7 @@ pub use depth::Depth;
 use class::{Samples, optional_seconds, seconds};
 use clock::Meter;
 use request::{Request, Step, Tracker};
-use sleep::Sleepers;
+use sleep::{Owner, Sleepers};
 
 /// Events of one stamp that wait for each other are looked at this often before they are taken as they are: a chain of
 /// bios, each merged in front of the one before, needs a round for each.
@@ -164,6 +164,11 @@ pub struct Report {
     /// Requests in the scheduler or at the device over time.
     #[serde(skip)]
     pub depth: Depth,
+}
+
+/// Whose event it is.
+fn owner(event: &Event) -> Owner {
+    (event.task.clone(), event.pid)
 }
 
 /// The analysis of one device: [`push`](Self::push) its events in the order of the trace, then [`finish`](Self::finish).
@@ -322,15 +327,15 @@ impl Analysis {
                     self.unanswered.insert((event.sector, self.bios), (event.at, class, counts));
                     self.bios += 1;
                 }
-                self.sleepers.submits(&event.task, event.at, &self.tracker);
+                self.sleepers.submits(&owner(event), event.at, &self.tracker);
             }
-            Kind::GetRq => self.sleepers.gets_tag(&event.task, event.at, &self.tracker),
+            Kind::GetRq => self.sleepers.gets_tag(&owner(event), event.at, &self.tracker),
             Kind::BackMerge | Kind::FrontMerge => {
-                self.sleepers.submits(&event.task, event.at, &self.tracker);
+                self.sleepers.submits(&owner(event), event.at, &self.tracker);
             }
             Kind::Insert => {
                 self.outstanding += i64::from(sectors > 0);
-                self.sleepers.submits(&event.task, event.at, &self.tracker);
+                self.sleepers.submits(&owner(event), event.at, &self.tracker);
             }
             Kind::Complete if sectors > 0 => {
                 self.outstanding -= 1;

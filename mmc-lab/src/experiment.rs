@@ -151,7 +151,7 @@ pub struct Outcome {
     pub events: Vec<Event>,
 }
 
-/// Where a run stands, for a progress display: phase index and its share of 1000.
+/// Where a run stands, for a progress display.
 #[derive(Debug, Default)]
 pub struct Progress(AtomicU64);
 
@@ -213,8 +213,8 @@ fn simulate(
     let board = config.board;
     let sim = Sim::new(clock.clone());
     let began = sim.now();
-    let block = Rc::new(Block::new(&sim, disk, board.max_sectors));
     let watch = Rc::new(Watchdog::new(&sim, board.hung));
+    let block = Rc::new(Block::new(&sim, watch.clone(), disk, board.max_sectors));
     let journal = Rc::new(Journal::new(&sim, board.ordered));
     let cache = Cache::new(&sim, board, watch.clone(), journal.clone(), block.clone());
     let flusher = Task::new("kworker/u2:1", 3);

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod compare;
 pub mod experiment;
 pub mod fit;
+pub mod output;
 pub mod report;
 pub mod sched_bench;
 pub mod sched_shell;

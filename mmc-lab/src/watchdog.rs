@@ -35,7 +35,7 @@ impl WaitsFor {
     pub fn text(&self) -> String {
         let of = |b: &Option<Rc<Bio>>| {
             b.as_ref()
-                .and_then(|b| b.first.borrow().clone())
+                .and_then(|b| b.last.borrow().clone())
                 .map_or_else(String::new, |r| format!(", written by {} at sector {}", r.task.name, r.sector))
         };
         match self {
@@ -51,8 +51,8 @@ impl WaitsFor {
     #[must_use]
     pub fn request(&self) -> Option<Rc<Rq>> {
         match self {
-            Self::Buffer { io, .. } | Self::Commit(io) => io.as_ref().and_then(|b| b.first.borrow().clone()),
-            Self::Page(b) | Self::JournalWrite(b) => b.first.borrow().clone(),
+            Self::Buffer { io, .. } | Self::Commit(io) => io.as_ref().and_then(|b| b.last.borrow().clone()),
+            Self::Page(b) | Self::JournalWrite(b) => b.last.borrow().clone(),
             Self::Transaction | Self::Tag => None,
         }
     }
@@ -98,7 +98,7 @@ impl Watchdog {
         }
         out
     }
-    /// All sleeps of 200 ms and more, in the order they ended.
+    /// All sleeps of 200 ms (or of the limit, if that is shorter) and more, in the order they ended.
     #[must_use]
     pub fn long(&self) -> Vec<Long> {
         self.long.borrow().clone()

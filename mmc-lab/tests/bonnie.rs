@@ -152,6 +152,20 @@ fn the_report_is_one_page_that_needs_no_network() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_a_failure() {
+    let dir = scratch("full");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let status = Command::new(env!("CARGO_BIN_EXE_mmc-lab"))
+        .args(["bonnie", "--size", "16M", "--ram", "64M", "--sched", "none", "--json"])
+        .current_dir(&dir)
+        .stdout(full)
+        .status()
+        .expect("the program starts");
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
 fn wrong_usage_is_one_line_that_names_the_value_with_status_2_and_writes_nothing() {
     let dir = scratch("wrong");
     for (args, named) in [

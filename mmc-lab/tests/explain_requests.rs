@@ -27,6 +27,34 @@ fn at(report: &Report, sector: u64) -> &Victim {
 const S: u64 = 1_000_000_000;
 
 #[test]
+fn threads_of_one_name_sleep_each_for_itself() {
+    let mut analysis = Analysis::new(Options::default());
+    let mut parser = Parser::default();
+    let mut line = |pid: u32, stamp: u32, event: &str, fields: &str| {
+        let whole = format!("x-{pid} [000] .... {stamp}.000000: block_{event}: 8,0 {fields}");
+        match parser.line(whole.as_bytes()) {
+            Line::Event(event) => analysis.push(&event),
+            other => panic!("{whole}: {other:?}"),
+        }
+    };
+    line(1, 10, "bio_queue", "R 0 + 8 [x]");
+    line(1, 10, "rq_insert", "R 4096 () 0 + 8 [x]");
+    for stamp in [15, 20, 25, 30, 35] {
+        // Another thread of the same name is served again and again.
+        line(2, stamp, "bio_queue", "R 80 + 8 [x]");
+        line(2, stamp, "rq_insert", "R 4096 () 80 + 8 [x]");
+        line(9, stamp, "rq_issue", "R 4096 () 80 + 8 [k]");
+        line(9, stamp + 1, "rq_complete", "R () 80 + 8 [0]");
+    }
+    line(9, 39, "rq_issue", "R 4096 () 0 + 8 [k]");
+    line(9, 40, "rq_complete", "R () 0 + 8 [0]");
+    let report = analysis.finish();
+    assert_eq!(report.tasks, 2);
+    let hung: Vec<_> = report.hung.iter().map(|h| (h.task.as_str(), h.slept)).collect();
+    assert_eq!(hung, [("x", 30 * S)]);
+}
+
+#[test]
 fn the_pieces_of_a_split_bio_wait_from_its_queueing() {
     let report = analyse(
         "1.0 bio_queue W 0 + 32 [w]

@@ -67,6 +67,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         kind,
         dev: (8, 0),
         task: Arc::from(task),
+        pid: 7,
         rwbs: Arc::from(rwbs),
         sector,
         sectors,

@@ -17,7 +17,7 @@ pub struct Clock {
     /// clock the smallest step. `None` if there is no step at all.
     #[serde(rename = "granularity_s", serialize_with = "optional_seconds")]
     pub granularity: Option<u64>,
-    /// Whether stamps are fine enough to order events of different CPUs.
+    /// Whether stamps order events of different CPUs: fine enough, and none earlier than the one before.
     pub ordered: bool,
     /// Events whose stamp is earlier than that of the event before. Not in the JSON.
     #[serde(skip)]
@@ -30,17 +30,17 @@ impl Clock {
     pub fn advice(&self) -> Option<String> {
         const BETTER: &str = "record again with `echo mono > /sys/kernel/tracing/trace_clock` (ftrace) or \
             `perf record --clockid mono` (perf)";
-        if !self.ordered {
-            let step = crate::units::format_time(self.granularity.unwrap_or(0));
-            Some(format!(
-                "The clock of this trace steps by {step}: too coarse to order events across CPUs, and no time below \
-                 that means anything (events of one request are put in their natural order); {BETTER}."
-            ))
-        } else if self.backwards > 0 {
+        if self.backwards > 0 {
             Some(format!(
                 "{} events have a stamp earlier than the event before them: the stamps of the CPUs do not agree, or \
                  the file is not in order; {BETTER}.",
                 self.backwards
+            ))
+        } else if !self.ordered {
+            let step = crate::units::format_time(self.granularity.unwrap_or(0));
+            Some(format!(
+                "The clock of this trace steps by {step}: too coarse to order events across CPUs, and no time below \
+                 that means anything (events of one request are put in their natural order); {BETTER}."
             ))
         } else {
             None
@@ -79,7 +79,7 @@ impl Meter {
     pub(crate) fn judge(&self) -> Clock {
         let coarse = self.least.is_none_or(|least| least > TOO_COARSE) && self.ties > 0;
         let granularity = if coarse { self.least } else { self.least.map(|_| self.common) };
-        Clock { name: None, granularity, ordered: !coarse, backwards: self.backwards }
+        Clock { name: None, granularity, ordered: !coarse && self.backwards == 0, backwards: self.backwards }
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn stamps_that_go_back_are_counted() {
         let clock = judge([10_000, 5_000, 20_000]);
-        assert_eq!(clock.backwards, 1);
+        assert_eq!((clock.backwards, clock.ordered), (1, false));
         assert!(clock.advice().unwrap().starts_with("1 events"));
     }
 }

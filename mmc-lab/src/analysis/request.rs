@@ -20,6 +20,7 @@ const BIOS_PER_REQUEST: usize = 512;
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) task: Arc<str>,
+    pub(crate) pid: u32,
     pub(crate) rwbs: Arc<str>,
     pub(crate) class: Class,
     pub(crate) sector: u64,
@@ -241,6 +242,7 @@ impl Tracker {
         let start = if sectors == 0 { 0 } else { event.sector };
         let request = Request {
             task: event.task.clone(),
+            pid: event.pid,
             rwbs: event.rwbs.clone(),
             class: Class::of(&event.rwbs, &event.task),
             sector: start,

@@ -18,11 +18,14 @@ struct Awake {
     mark: Mark,
 }
 
+/// A task: its name and its process number, since many tasks share a name.
+pub(crate) type Owner = (Arc<str>, u32);
+
 /// All tasks that submitted anything.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     limit: u64,
-    tasks: HashMap<Arc<str>, Awake>,
+    tasks: HashMap<Owner, Awake>,
     hung: Vec<Hung>,
 }
 
@@ -37,7 +40,7 @@ impl Sleepers {
     }
 
     /// `task` submits something.
-    pub(crate) fn submits(&mut self, task: &Arc<str>, at: u64, tracker: &Tracker) {
+    pub(crate) fn submits(&mut self, task: &Owner, at: u64, tracker: &Tracker) {
         let awake = Awake { at, mark: tracker.mark() };
         match self.tasks.get_mut(task) {
             Some(was) => *was = awake,
@@ -48,12 +51,12 @@ impl Sleepers {
     }
 
     /// `task` gets a tag for a bio it has queued; it did nothing but wait for it.
-    pub(crate) fn gets_tag(&mut self, task: &Arc<str>, at: u64, tracker: &Tracker) {
+    pub(crate) fn gets_tag(&mut self, task: &Owner, at: u64, tracker: &Tracker) {
         if let Some(was) = self.tasks.get(task) {
             let slept = at.saturating_sub(was.at);
             if slept >= self.limit {
                 let ahead = tracker.sent_since(was.mark);
-                let task = task.to_string();
+                let task = task.0.to_string();
                 self.hung.push(Hung {
                     task,
                     slept,
@@ -72,7 +75,7 @@ impl Sleepers {
         if !request.class.is_awaited() {
             return;
         }
-        let Some(was) = self.tasks.get_mut(&request.task) else { return };
+        let Some(was) = self.tasks.get_mut(&(request.task.clone(), request.pid)) else { return };
         let slept = at.saturating_sub(was.at);
         *was = Awake { at, mark: tracker.mark() };
         if slept >= self.limit {

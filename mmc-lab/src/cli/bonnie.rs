@@ -2,12 +2,13 @@
 
 use crate::board;
 use crate::experiment::{self, Config, HostKind, Outcome, PolicySpec, Progress, RunError};
+use crate::output;
 use crate::report::{html, json, picture, text};
 use crate::units::{parse_size, parse_time};
 use crate::workload::bonnie::PHASES;
 use mmc_time::Duration;
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use std::time::Instant;
   mmc-lab bonnie --sched mq-deadline:fifo_batch=1,bfq --json
   mmc-lab bonnie --sched mq-deadline --set write_expire=1000 --card a1
 
-Exit status: 0 done, 1 the simulation failed, 2 wrong usage.")]
+Exit status: 0 done, 1 the simulation failed or a file cannot be written, 2 wrong usage.")]
 pub struct Args {
     /// Board: hsdk (the report of 2018) or qemu-sdhci (the measured machine)
     #[arg(long, default_value = "hsdk")]
@@ -171,6 +172,16 @@ pub fn run(args: &Args) -> ExitCode {
                 return ExitCode::from(2);
             }
         };
+    let report = match (&args.out, args.json) {
+        (Some(path), _) => Some(path.clone()),
+        (None, false) => Some(PathBuf::from("report.html")),
+        (None, true) => None,
+    };
+    // Looked at without opening: nothing is written when the run fails.
+    if let Err(e) = [&report, &args.svg].into_iter().flatten().try_for_each(|p| writable(p)) {
+        eprintln!("mmc-lab: {e}");
+        return ExitCode::from(1);
+    }
     let results = match run_all(&config, &policies) {
         Ok(r) => r,
         Err(e) => {
@@ -178,34 +189,44 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(if matches!(e, RunError::Setup(_)) { 2 } else { 1 });
         }
     };
-    let outcomes: Vec<Outcome> = results.iter().map(|(o, _)| o.clone()).collect();
-    let report = match (&args.out, args.json) {
-        (Some(path), _) => Some(path.clone()),
-        (None, false) => Some(PathBuf::from("report.html")),
-        (None, true) => None,
-    };
-    let files = [(&report, html::render as fn(&[Outcome]) -> String), (&args.svg, picture::standalone)];
-    for (path, render) in files {
-        let Some(path) = path else { continue };
-        if let Err(e) = std::fs::write(path, render(&outcomes)) {
-            eprintln!("mmc-lab: cannot write the report to {}: {e}", path.display());
-            return ExitCode::from(1);
-        }
-    }
+    let (outcomes, real): (Vec<Outcome>, Vec<f64>) = results.into_iter().unzip();
     let mut out = String::new();
     if args.json {
-        for (o, real) in &results {
+        for (o, real) in outcomes.iter().zip(&real) {
             out.push_str(&format!("{}\n", json::object(o, *real)));
         }
     } else {
         out = text::render(&outcomes);
-        if let Some(path) = &report {
-            out.push_str(&format!("\nreport: {}\n", path.display()));
+    }
+    let mut status = ExitCode::SUCCESS;
+    let files = [(&report, html::render as fn(&[Outcome]) -> String), (&args.svg, picture::standalone)];
+    for (path, render) in files {
+        let Some(path) = path else { continue };
+        match std::fs::write(path, render(&outcomes)) {
+            Ok(()) if !args.json => out.push_str(&format!("\nreport: {}\n", path.display())),
+            Ok(()) => {}
+            Err(e) => {
+                eprintln!("mmc-lab bonnie: cannot write {}: {e}", path.display());
+                status = ExitCode::from(1);
+            }
         }
     }
-    // A closed pipe (`| head`) is the reader's wish.
-    let _ = std::io::stdout().write_all(out.as_bytes());
-    ExitCode::SUCCESS
+    output::print("bonnie", &out, status)
+}
+
+/// Whether a file can be put at `path`, as far as can be told without doing it.
+fn writable(path: &Path) -> Result<(), String> {
+    let dir = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    if !dir.is_dir() {
+        return Err(format!("cannot write {}: {} is no directory", path.display(), dir.display()));
+    }
+    if path.is_dir() {
+        return Err(format!("cannot write {}: it is a directory", path.display()));
+    }
+    Ok(())
 }
 
 /// What a run gave and how long it really took.

@@ -7,7 +7,7 @@ use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -66,11 +66,7 @@ pub fn run(args: &Args) -> ExitCode {
         Action::Fit { file, json } => fit(file, *json).map_err(|e| (1, e)),
     };
     match answer {
-        Ok(text) => {
-            // Nobody may be reading any more (`| head`): that is no failure of ours.
-            let _ = io::stdout().lock().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
+        Ok(text) => crate::output::print("card", &text, ExitCode::SUCCESS),
         Err((status, error)) => {
             eprintln!("mmc-lab card: {error}");
             ExitCode::from(status)

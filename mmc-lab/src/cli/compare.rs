@@ -7,7 +7,7 @@ use crate::compare::run::{Job, Outcome, Spec};
 use crate::compare::table::Results;
 use crate::units::parse_time;
 use mmc_sched::{AnyPolicy, NoPolicy};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -215,9 +215,7 @@ pub fn run(args: &Args) -> ExitCode {
         return bad(format!("cannot write {}: {e}", path.display()));
     }
     let out = if args.json { results.json_lines() } else { results.markdown() };
-    // A closed pipe (`| head`) is the reader's wish.
-    let _ = std::io::stdout().write_all(out.as_bytes());
-    ExitCode::SUCCESS
+    crate::output::print("compare", &out, ExitCode::SUCCESS)
 }
 
 /// Runs everything on as many threads as there are processors; the order of the results does not depend on it.

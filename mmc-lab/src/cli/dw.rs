@@ -7,7 +7,6 @@ use mmc_dw_hsdk::clock::divisor;
 use mmc_dw_hsdk::timeout::{MARGIN, data_timeout, millis_up, response_timeout};
 use mmc_time::Duration;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::units::format_time;
@@ -63,11 +62,7 @@ pub fn run(args: &Args) -> ExitCode {
 /// Prints what there is to say, or the one line that says why not, with exit status `status`.
 fn print(text: Result<String, String>, status: u8) -> ExitCode {
     match text {
-        Ok(text) => {
-            // A closed pipe (`| head`) is the reader's wish.
-            let _ = std::io::stdout().lock().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
+        Ok(text) => crate::output::print("dw", &text, ExitCode::SUCCESS),
         Err(e) => {
             eprintln!("mmc-lab: {e}");
             ExitCode::from(status)

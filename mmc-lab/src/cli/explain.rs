@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -107,9 +107,7 @@ pub fn run(args: &Args) -> ExitCode {
             return failure.status().into();
         }
     };
-    // Nobody may be reading any more (`| head`): that is no failure of ours.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    crate::output::print("explain", &text, ExitCode::SUCCESS)
 }
 
 /// Reads the trace and finds out.
@@ -192,7 +190,8 @@ impl Reading {
         self.lines += 1;
         match line {
             Line::Event(event) => {
-                if self.devices.len() >= DEVICES && !self.devices.contains_key(&event.dev) {
+                let known = self.devices.contains_key(&event.dev) || self.wanted == Some(event.dev);
+                if self.devices.len() >= DEVICES && !known {
                     self.other_devices += 1;
                     return;
                 }

@@ -66,8 +66,8 @@ impl Parser {
         lost(line).map_or(Line::Odd, Line::Lost)
     }
 
-    /// The event of `kind` whose fields are in `body`; `task` is the first column.
-    fn event(&mut self, task: &[u8], at: u64, kind: Kind, body: &[u8]) -> Option<Event> {
+    /// The event of `kind` whose fields are in `body`; `column` is the first one: the task that ran.
+    fn event(&mut self, column: &[u8], at: u64, kind: Kind, body: &[u8]) -> Option<Event> {
         let (device, body) = split(body, b" ")?;
         let (major, minor) = split(device, b",")?;
         let dev = (number(major)?.try_into().ok()?, number(minor)?.try_into().ok()?);
@@ -90,13 +90,14 @@ impl Parser {
         let (_, last) = split(body, b"[")?;
         let last = last.strip_suffix(b"]")?;
         let task = match kind {
-            Kind::Requeue | Kind::Complete => without_pid(task),
+            Kind::Requeue | Kind::Complete => without_pid(column),
             _ => last,
         };
         Some(Event {
             at,
             kind,
             dev,
+            pid: pid_of(column),
             task: self.name(task),
             rwbs: self.name(rwbs),
             sector: number(sector)?,
@@ -211,6 +212,14 @@ fn without_pid(task: &[u8]) -> &[u8] {
     name().unwrap_or(b"?")
 }
 
+/// The process number at the end of the first column, before a thread group in brackets; 0 if there is none.
+fn pid_of(column: &[u8]) -> u32 {
+    let name = without_pid(column).len();
+    let digits = column.get(name + 1..).unwrap_or_default();
+    let end = digits.iter().position(|b| !b.is_ascii_digit()).unwrap_or(digits.len());
+    digits.get(..end).and_then(number).and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+}
+
 /// `CPU:1 [LOST 17 EVENTS]`.
 fn lost(line: &[u8]) -> Option<u64> {
     let (_, rest) = split(line, b"LOST ")?;
@@ -239,8 +248,17 @@ mod tests {
     }
 
     fn show(event: &Event) -> String {
-        let Event { at, kind, dev, task, rwbs, sector, sectors } = event;
+        let Event { at, kind, dev, task, pid: _, rwbs, sector, sectors } = event;
         format!("{at} {kind:?} {dev:?} {task} {rwbs} {sector}+{sectors}")
+    }
+
+    #[test]
+    fn the_process_number_is_behind_the_last_dash_of_the_first_column() {
+        for (column, pid) in
+            [("jbd2/mmcblk0-8-83", 83), ("a b-7", 7), ("bash-165     (    160)", 165), ("x", 0)]
+        {
+            assert_eq!(pid_of(column.as_bytes()), pid, "{column}");
+        }
     }
 
     #[test]

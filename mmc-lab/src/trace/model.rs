@@ -37,6 +37,8 @@ pub struct Event {
     pub dev: (u32, u32),
     /// Name of the task as the event prints it (the submitter; for issue and complete, whoever ran).
     pub task: Arc<str>,
+    /// Its process number, which tells tasks of one name apart; 0 where nobody knows it.
+    pub pid: u32,
     /// RWBS letters, as Linux prints them: `R`, `W`, `WS`, `WSM`, `FF`, `RA`, …
     pub rwbs: Arc<str>,
     /// First sector of 512 bytes.

@@ -5,6 +5,7 @@ use crate::analysis::Class;
 use crate::blame::Ahead;
 use crate::sim::{Machine, Signal, Sim};
 use crate::trace::model::{Event, Kind};
+use crate::watchdog::{WaitsFor, Watchdog};
 use mmc_mock::Buf;
 use mmc_sched::{Flags, Op, Request, StreamId};
 use mmc_time::Instant;
@@ -47,7 +48,7 @@ pub enum Note {
     Merged {
         /// Which.
         key: Key,
-        /// The head of the run it belongs to now; itself after a front merge.
+        /// The request that holds the tag of the run it belongs to now.
         head: Key,
         /// At the end of the other one.
         back: bool,
@@ -107,8 +108,8 @@ pub struct Bio {
     left: Cell<u32>,
     signal: Signal,
     on_done: RefCell<Option<OnDone>>,
-    /// The request that carries its first piece, for blame.
-    pub first: RefCell<Option<Rc<Rq>>>,
+    /// The request that carries its last piece so far: the one that ends a wait for the bio.
+    pub last: RefCell<Option<Rc<Rq>>>,
 }
 
 /// What to do when a bio is done.
@@ -166,6 +167,20 @@ pub struct Rq {
     issued: Cell<Option<usize>>,
 }
 
+impl Rq {
+    /// The request that was inserted and holds the tag of the run that this one is part of.
+    fn holder(self: &Rc<Self>) -> Rc<Self> {
+        let mut rq = self.clone();
+        loop {
+            let into = rq.merged.borrow().clone();
+            match into {
+                Some(holder) => rq = holder,
+                None => return rq,
+            }
+        }
+    }
+}
+
 /// One issued request, for blame.
 #[derive(Clone, Copy, Debug)]
 struct Issued {
@@ -220,8 +235,6 @@ pub struct Totals {
     pub written: u64,
     /// Bytes of completed reads.
     pub read: u64,
-    /// Most requests queued and in flight at once.
-    pub depth_max: usize,
 }
 
 /// Looks at the bytes of a completed read: first sector, bytes.
@@ -230,6 +243,7 @@ type OnRead = dyn Fn(u64, &[u8]);
 /// The block layer.
 pub struct Block {
     sim: Sim,
+    watch: Rc<Watchdog>,
     disk: RefCell<Box<dyn Disk>>,
     rqs: RefCell<HashMap<Key, Rc<Rq>>>,
     events: RefCell<Vec<Event>>,
@@ -239,6 +253,8 @@ pub struct Block {
     totals: Cell<Totals>,
     failed: RefCell<Option<String>>,
     names: RefCell<HashMap<String, Arc<str>>>,
+    worker: Task,
+    softirq: Task,
     inserted: Cell<u64>,
     issues: RefCell<Vec<Issued>>,
 }
@@ -252,9 +268,10 @@ impl std::fmt::Debug for Block {
 impl Block {
     /// A block layer over `disk` with requests up to `max_sectors`.
     #[must_use]
-    pub fn new(sim: &Sim, disk: Box<dyn Disk>, max_sectors: u32) -> Self {
+    pub fn new(sim: &Sim, watch: Rc<Watchdog>, disk: Box<dyn Disk>, max_sectors: u32) -> Self {
         Self {
             sim: sim.clone(),
+            watch,
             disk: RefCell::new(disk),
             rqs: RefCell::default(),
             events: RefCell::default(),
@@ -264,6 +281,8 @@ impl Block {
             totals: Cell::default(),
             failed: RefCell::default(),
             names: RefCell::default(),
+            worker: Task::new("kworker/0:1H", 0),
+            softirq: Task::new("ksoftirqd/0", 1),
             inserted: Cell::new(0),
             issues: RefCell::default(),
         }
@@ -309,12 +328,13 @@ impl Block {
     fn name(&self, s: &str) -> Arc<str> {
         self.names.borrow_mut().entry(s.to_owned()).or_insert_with(|| s.into()).clone()
     }
-    fn event(&self, at: Instant, kind: Kind, task: &Arc<str>, rwbs: &Arc<str>, sector: u64, sectors: u32) {
+    fn event(&self, at: Instant, kind: Kind, by: &Task, rwbs: &Arc<str>, sector: u64, sectors: u32) {
         self.events.borrow_mut().push(Event {
             at: at.as_nanos(),
             kind,
             dev: (179, 0),
-            task: task.clone(),
+            task: by.name.clone(),
+            pid: by.stream.0,
             rwbs: rwbs.clone(),
             sector,
             sectors,
@@ -329,7 +349,7 @@ impl Block {
             left: Cell::new(sectors.div_ceil(self.max_sectors)),
             signal: Signal::new(&self.sim),
             on_done: RefCell::new(on_done.map(OnDone)),
-            first: RefCell::default(),
+            last: RefCell::default(),
         })
     }
 
@@ -349,7 +369,7 @@ impl Block {
         let sectors = bio.sectors;
         // As the kernel on a card without a cache: the trace shows the flags stripped.
         let letters = self.name(&rwbs(op, flags - Flags::PREFLUSH - Flags::FUA));
-        self.event(self.sim.now(), Kind::BioQueue, &task.name, &letters, sector, sectors);
+        self.event(self.sim.now(), Kind::BioQueue, task, &letters, sector, sectors);
         let mut at = 0;
         while at < sectors {
             let n = (sectors - at).min(self.max_sectors);
@@ -362,7 +382,7 @@ impl Block {
                     o.bytes.resize(from + bytes, 0);
                     fill(at as usize * 512, &mut o.bytes[from..]);
                     o.bios.push(bio.clone());
-                    self.event(self.sim.now(), Kind::BackMerge, &task.name, &letters, start, n);
+                    self.event(self.sim.now(), Kind::BackMerge, task, &letters, start, n);
                     at += n;
                     continue;
                 }
@@ -396,7 +416,7 @@ impl Block {
             issued: Cell::default(),
         });
         for b in rq.bios.borrow().iter() {
-            b.first.borrow_mut().get_or_insert_with(|| rq.clone());
+            *b.last.borrow_mut() = Some(rq.clone());
         }
         let mut r = Request::new(o.op, o.sector, sectors, task.stream);
         r.flags = o.flags;
@@ -414,8 +434,13 @@ impl Block {
             }
         }
         self.drain();
-        while !rq.inserted.get() {
-            rq.tag.wait().await;
+        if !rq.inserted.get() {
+            let tag = async {
+                while !rq.inserted.get() {
+                    rq.tag.wait().await;
+                }
+            };
+            self.watch.sleep(task, WaitsFor::Tag, tag).await;
         }
     }
 
@@ -427,14 +452,7 @@ impl Block {
     /// What was issued between the insertion of `rq` (or of the run it went into) and its issue.
     #[must_use]
     pub fn ahead(&self, rq: &Rc<Rq>) -> Ahead {
-        let mut rq = rq.clone();
-        loop {
-            let into = rq.merged.borrow().clone();
-            match into {
-                Some(head) => rq = head,
-                None => break,
-            }
-        }
+        let rq = rq.holder();
         let issues = self.issues.borrow();
         let (order, from) = rq.order.get();
         let to = rq.issued.get().unwrap_or(issues.len());
@@ -453,8 +471,8 @@ impl Block {
             match note {
                 Note::Inserted(key) => {
                     let Some(rq) = rq(key) else { continue };
-                    self.event(at, Kind::GetRq, &rq.task.name, &rq.rwbs, rq.sector, rq.sectors);
-                    self.event(at, Kind::Insert, &rq.task.name, &rq.rwbs, rq.sector, rq.sectors);
+                    self.event(at, Kind::GetRq, &rq.task, &rq.rwbs, rq.sector, rq.sectors);
+                    self.event(at, Kind::Insert, &rq.task, &rq.rwbs, rq.sector, rq.sectors);
                     rq.order.set(self.order());
                     rq.inserted.set(true);
                     rq.tag.notify();
@@ -466,11 +484,8 @@ impl Block {
                         (false, true) => Kind::BackMerge,
                         (false, false) => Kind::FrontMerge,
                     };
-                    self.event(at, kind, &rq.task.name, &rq.rwbs, rq.sector, rq.sectors);
-                    if head == key {
-                        // It heads the run now, in the place of the one that did.
-                        rq.order.set(self.order());
-                    } else {
+                    self.event(at, kind, &rq.task, &rq.rwbs, rq.sector, rq.sectors);
+                    if head != key {
                         *rq.merged.borrow_mut() = self.rqs.borrow().get(&head).cloned();
                     }
                     rq.inserted.set(true);
@@ -478,25 +493,22 @@ impl Block {
                 }
                 Note::Issued { key, lba, blocks } => {
                     if let Some(rq) = rq(key) {
-                        let name = self.name("kworker/0:1H");
-                        self.event(at, Kind::Issue, &name, &rq.rwbs, lba, blocks);
+                        self.event(at, Kind::Issue, &self.worker, &rq.rwbs, lba, blocks);
+                        // After a front merge the first member is not the one that was inserted.
+                        let holder = rq.holder();
                         let mut issues = self.issues.borrow_mut();
-                        rq.issued.set(Some(issues.len()));
-                        let class = Class::of(&rq.rwbs, &rq.task.name);
-                        issues.push(Issued { order: rq.order.get().0, sectors: blocks, class });
+                        holder.issued.set(Some(issues.len()));
+                        let class = Class::of(&holder.rwbs, &holder.task.name);
+                        issues.push(Issued { order: holder.order.get().0, sectors: blocks, class });
                     }
                 }
                 Note::Completed { key, lba, blocks } => {
                     if let Some(rq) = rq(key) {
-                        let name = self.name("ksoftirqd/0");
-                        self.event(at, Kind::Complete, &name, &rq.rwbs, lba, blocks);
+                        self.event(at, Kind::Complete, &self.softirq, &rq.rwbs, lba, blocks);
                     }
                 }
             }
         }
-        let mut t = self.totals.get();
-        t.depth_max = t.depth_max.max(self.rqs.borrow().len());
-        self.totals.set(t);
     }
 }
 
