@@ -7,9 +7,9 @@ use crate::sim::{Sim, Stuck};
 use crate::stack::{self, Setup};
 use crate::trace::model::{Event, Kind};
 use crate::watchdog::Watchdog;
-use crate::workload::block::{Block, Disk, Task, Totals};
+use crate::workload::block::{Block, Disk, PAGE, Task, Totals};
 use crate::workload::bonnie::{Bench, PHASES, Phase, Random};
-use crate::workload::cache::Cache;
+use crate::workload::cache::{Cache, is_stamped};
 use crate::workload::journal::Journal;
 use mmc_mock::Clock;
 use mmc_sched::{AnyPolicy, Scheduler};
@@ -247,15 +247,12 @@ fn simulate(
     if let Some(e) = block.failed().or_else(|| cache.corrupt()) {
         return Err(RunError::Disk(e));
     }
-    let mut page = [0; 512];
+    let mut page = [0; PAGE];
     let expected = cache.expected();
-    for (sector, head) in &expected {
+    for (sector, version) in &expected {
         door.read(*sector, &mut page);
-        if page[..16] != *head {
-            let text = format!(
-                "sector {sector} of the card does not hold what was written: {:02x?} instead of {head:02x?}",
-                &page[..16]
-            );
+        if !is_stamped(&page, *sector, *version) {
+            let text = format!("the page at sector {sector} of the card is not what was written last");
             return Err(RunError::Disk(text));
         }
     }

@@ -111,12 +111,28 @@ pub struct Cache {
     verified: Cell<u64>,
 }
 
-fn stamp(buf: &mut [u8], sector: u64, version: u32) {
-    if let Some(head) = buf.first_chunk_mut::<16>() {
-        head[..8].copy_from_slice(&sector.to_le_bytes());
-        head[8..12].copy_from_slice(&version.to_le_bytes());
-        head[12..].copy_from_slice(b"page");
+/// Bytes at the head of each sector that say which sector of which version it is.
+pub const STAMP: usize = 16;
+
+/// Stamps every sector of a page whose first is `sector`.
+fn stamp(page: &mut [u8], sector: u64, version: u32) {
+    for (at, block) in (sector..).zip(page.chunks_mut(512)) {
+        if let Some(head) = block.first_chunk_mut::<STAMP>() {
+            head[..8].copy_from_slice(&at.to_le_bytes());
+            head[8..12].copy_from_slice(&version.to_le_bytes());
+            head[12..].copy_from_slice(b"page");
+        }
     }
+}
+
+/// Whether every sector of `page` bears the stamp of that version.
+#[must_use]
+pub fn is_stamped(page: &[u8], sector: u64, version: u32) -> bool {
+    let mut wanted = [0; STAMP];
+    (sector..).zip(page.chunks(512)).all(|(at, block)| {
+        stamp(&mut wanted, at, version);
+        block.starts_with(&wanted)
+    })
 }
 
 /// Where page `i` of a file that starts at `start` lies: groups 1, 3, 5, 7, 9 begin with 8 MiB of metadata.
@@ -184,28 +200,20 @@ impl Cache {
     pub fn verified(&self) -> u64 {
         self.verified.get()
     }
-    /// All pages that were ever stored: (first sector, the 16 bytes that must be there).
+    /// All pages of the file that were ever stored: first sector and version.
     #[must_use]
-    pub fn expected(&self) -> Vec<(u64, [u8; 16])> {
+    pub fn expected(&self) -> Vec<(u64, u32)> {
         let f = self.file.borrow();
         let pages = f.pages.iter().enumerate().filter(|(_, p)| p.stored > 0);
-        let mut out = Vec::new();
-        for (i, p) in pages {
-            let mut b = [0; 16];
-            stamp(&mut b, place(f.start, i), p.stored);
-            out.push((place(f.start, i), b));
-        }
-        out
+        pages.map(|(i, p)| (place(f.start, i), p.stored)).collect()
     }
     fn verify(&self, sector: u64, bytes: &[u8]) {
         let f = self.file.borrow();
-        let mut b = [0; 16];
         for (k, page) in bytes.chunks(PAGE).enumerate() {
             let at = sector + k as u64 * u64::from(PAGE_SECTORS);
             let Some(i) = self.page_at(&f, at) else { continue };
             if f.pages[i].stored > 0 {
-                stamp(&mut b, at, f.pages[i].stored);
-                if page[..16] != b {
+                if !is_stamped(page, at, f.pages[i].stored) {
                     self.corrupt
                         .borrow_mut()
                         .get_or_insert(format!("sector {at} did not read back as written"));

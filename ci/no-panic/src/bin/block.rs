@@ -2,9 +2,9 @@
 #![no_std]
 #![no_main]
 use core::marker::PhantomData;
-use mmc_block::{Disk, Settings, Tag};
+use mmc_block::{Blocking, Disk, Idle, Init, Settings, Tag, identify};
 use mmc_hal::Gather;
-use mmc_proto::host::Supervised;
+use mmc_proto::host::{Capabilities, Supervised};
 use mmc_proto::machine::CardTraits;
 use mmc_sched::{AnyPolicy, Op, Queue, Request, Slot, StreamId};
 use mmc_time::{Duration, Instant};
@@ -52,6 +52,23 @@ fn main() {
     sink(disk.reclaim(|h| h.reclaim(Instant::ZERO), |b| {
         sink(b);
     }));
-    disk.shutdown(Instant::ZERO);
+    let mut blocking = Blocking::new(disk, Timer);
+    sink(blocking.read(sink(7), [0; 512]).is_ok());
+    sink(blocking.write(sink(7), [0; 512]).is_ok());
+    blocking.disk().shutdown(Instant::ZERO);
+    let mut host = Supervised::new(AnyEngine::<Batch>(PhantomData), Duration::from_millis(1));
+    if let Ok(mut init) = Init::new(&Capabilities::new(), Gather::new(), [0; 512]) {
+        sink(identify(&mut host, &mut init, &mut Timer).0.is_ok());
+    }
+}
+
+struct Timer;
+impl Idle for Timer {
+    fn now(&mut self) -> Instant {
+        sink(Instant::ZERO)
+    }
+    fn wait(&mut self, until: Instant) {
+        sink(until);
+    }
 }
 no_panic::program!(main);

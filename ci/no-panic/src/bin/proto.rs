@@ -1,73 +1,186 @@
-//! `mmc-proto`: frames, checksums, every register, the machines over a supervised host.
+//! `mmc-proto`: frames, checksums, every register, SPI framing, RPMB, quirks, and the machines over a supervised host.
 #![no_std]
 #![no_main]
-use core::marker::PhantomData;
-use mmc_hal::Dir;
-use mmc_proto::command::{Command, Response};
-use mmc_proto::crc;
-use mmc_proto::frame::{CommandFrame, LongFrame, ResponseFrame};
-use mmc_proto::host::{Capabilities, Host, Supervised};
-use mmc_proto::machine::{CardTraits, Conductor, Identify, Machine, Transfer, TransferOptions};
-use mmc_proto::register::{Cid, CrcPolicy, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus};
+
+use core::fmt::Write;
+use mmc_hal::{Dir, Payload};
+use mmc_proto::bus::{BusConfig, Power};
+use mmc_proto::command::{Command, Dialect};
+use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
+use mmc_proto::host::{Capabilities, Cause, Engine, Host, Lease, Phase, Reply, Supervised, Why};
+use mmc_proto::machine::{Conductor, Identify, Machine, Transfer, TransferOptions, Turn};
+use mmc_proto::register::{Cid, CrcPolicy, Csd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, mmc_year};
+use mmc_proto::machine::Erase;
+use mmc_proto::register::extension::{GeneralInfo, PerformanceSet, PowerSet};
+use mmc_proto::register::sdio::{Cccr, Fbr, Tuples};
+use mmc_proto::register::{ExtCsd, ext_csd};
+use mmc_proto::timing::EraseKind;
+use mmc_proto::{quirk, rpmb, spi};
 use mmc_time::{Duration, Instant};
-use no_panic::{AnyEngine, sink};
+use no_panic::sink;
 
-type Buffer = [u8; 512];
-
-fn drive<M: Machine>(machine: M, host: &mut impl Host<Payload = Buffer>) {
-    let mut c = Conductor::new(machine, Some([0; 512]));
-    for i in 0..sink(100_u64) {
-        sink(c.poll(host, Instant::from_nanos(i)));
+struct Text;
+impl Write for Text {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        sink(s);
+        Ok(())
     }
 }
 
-macro_rules! registers {
-    ($bytes:ident: $($ty:ident),*) => {$(
-        if let Ok(r) = $ty::parse($bytes) {
-            sink(r.info().emit());
+struct Nothing;
+impl Engine for Nothing {
+    type Payload = [u8; 512];
+    fn capabilities(&self) -> Capabilities {
+        sink(Capabilities::new())
+    }
+    fn start(&mut self, c: &Command, _: Option<Lease<'_, [u8; 512]>>, _: Instant) -> Result<(), Cause> {
+        sink(c);
+        sink(Ok(()))
+    }
+    fn set_bus(&mut self, b: &BusConfig, _: Instant) -> Result<(), Cause> {
+        sink(b);
+        sink(Ok(()))
+    }
+    fn set_power(&mut self, p: Power, _: Instant) -> Result<(), Cause> {
+        sink(p);
+        sink(Ok(()))
+    }
+    fn advance(
+        &mut self,
+        data: Option<Lease<'_, [u8; 512]>>,
+        _: Instant,
+    ) -> Option<Result<Reply, (Cause, Phase)>> {
+        if let Some(mut lease) = data {
+            sink(lease.get().segment_mut(0));
         }
-    )*};
+        sink(None)
+    }
+    fn waits(&self, now: Instant) -> (Why, Instant) {
+        sink((Why::Timer, now))
+    }
+    fn halt(&mut self, now: Instant) {
+        sink(now);
+    }
+    fn halted(&mut self, _: Instant) -> bool {
+        sink(true)
+    }
+}
+
+fn conduct<M: Machine>(machine: M) {
+    let mut host = Supervised::new(Nothing, sink(Duration::from_millis(1)));
+    let mut conductor = Conductor::new(machine, Some([0; 512]));
+    loop {
+        match conductor.poll(&mut host, sink(Instant::ZERO)) {
+            Turn::Wait { until, .. } => {
+                sink(until);
+                if sink(false) {
+                    host.abort(until);
+                }
+            }
+            Turn::Done(out, payload) => {
+                sink(out);
+                sink(payload);
+                break;
+            }
+        }
+    }
+    sink(host.reclaim(sink(Instant::ZERO)));
+}
+
+fn shown<E: core::fmt::Display>(r: Result<(), E>) {
+    if let Err(e) = r {
+        let _ = write!(Text, "{e}");
+    }
 }
 
 fn main() {
-    let block: Buffer = sink([0; 512]);
-    let bytes = block.get(..sink(17)).unwrap_or(&[]);
-    sink((crc::crc7(bytes), crc::crc7_byte(bytes), crc::crc16(&block), crc::crc16_lines4(&block), crc::crc16_lines8(&block)));
-    if let Ok(f) = CommandFrame::parse(bytes) {
-        sink(f.emit());
-    }
-    if let Ok(f) = ResponseFrame::parse(bytes) {
-        sink((f.emit(), f.emit_without_crc()));
-    }
-    sink(ResponseFrame::parse_without_crc(bytes).is_ok());
-    if let Ok(f) = LongFrame::parse(bytes) {
-        sink(f.emit());
-    }
-    registers!(bytes: Cid, Csd, MmcCid, MmcCsd, Scr, Ssr, SwitchStatus);
-    sink(Ocr::parse(bytes).is_ok());
-    let words = sink([0_u32; 4]);
-    sink(Cid::from_words(words).check(CrcPolicy::Wire).is_ok());
-    let csd = Csd::from_words(words);
-    sink((csd.check(CrcPolicy::Wire).is_ok(), csd.blocks(), csd.taac_ps(), csd.tran_speed_bps()));
-    if let Ok(e) = ExtCsd::parse(&block) {
-        sink((e.check().is_ok(), e.capacity_bytes(), e.sleep_awake_timeout_ns(), e.erase_timeout_ms()));
-    }
-    let mut host = Supervised::new(AnyEngine::<Buffer>(PhantomData), Duration::from_millis(1));
-    drive(Identify::new(&Capabilities::new()), &mut host);
-    let card: CardTraits = CardTraits {
-        rca: sink(1),
-        blocks: sink(1 << 20),
-        byte_addressed: sink(false),
-        cmd23: sink(true),
-        read_limit: Duration::from_millis(sink(100)),
-        write_limit: Duration::from_millis(sink(500)),
-        block_time: Duration::from_micros(sink(40)),
+    let bytes: &[u8] = sink(&[0_u8; 17][..]);
+    sink(CommandFrame::parse(bytes).map(|f| f.emit()).ok());
+    sink(ResponseFrame::parse(bytes).map(|f| f.emit()).ok());
+    sink(ResponseFrame::parse_without_crc(bytes).map(|f| f.emit_without_crc()).ok());
+    sink(LongFrame::parse(bytes).map(|f| f.emit()).ok());
+    let _ = write!(Text, "{}", CommandText { bytes, dialect: sink(Dialect::Sd), app: sink(false) });
+    let mut see = |name: &'static str, value: u64| {
+        sink((name, value));
     };
-    for dir in [Dir::Read, Dir::Write] {
-        drive(Transfer::new(&card, dir, sink(7), sink(1), TransferOptions::default()), &mut host);
+    let b16 = sink([0_u8; 16]);
+    let csd = Csd::new(b16);
+    csd.fields(&mut see);
+    shown(csd.check(CrcPolicy::Host));
+    sink((csd.capacity_bytes(), csd.currents_ua(), csd.erase_sector_bytes()));
+    sink((csd.tran_speed_bps(), csd.taac_ps(), csd.info().emit(), csd.has_class(sink(3))));
+    let cid = Cid::new(b16);
+    cid.fields(&mut see);
+    let _ = write!(Text, "{} {}", cid.pnm_text(), cid.oid_text());
+    shown(cid.check(CrcPolicy::Wire));
+    sink(cid.info().emit());
+    let mmc = MmcCsd::new(b16);
+    mmc.fields(&mut see);
+    sink((mmc.csd_capacity_bytes(), mmc.erase_group_bytes(), mmc.tran_speed_hz(), mmc.info().emit()));
+    sink((MmcCid::new(b16).info().emit(), mmc_year(sink(3), sink(None))));
+    let scr = Scr::new(sink([0; 8]));
+    scr.fields(&mut see);
+    let _ = write!(Text, "{}", scr.version());
+    shown(scr.check());
+    let ssr = Ssr::new(sink([0; 64]));
+    ssr.fields(&mut see);
+    sink((ssr.au_size_kib(), ssr.erase_ms_per_au(), ssr.cq_depth(), ssr.info().emit()));
+    shown(ssr.check());
+    let switch = SwitchStatus::new(sink([0; 64]));
+    switch.fields(&mut see);
+    sink((switch.can(sink(1), sink(1)), switch.info().emit()));
+    shown(switch.check());
+    let _ = write!(Text, "{}", Ocr(sink(0)));
+    shown(Ocr(sink(0)).check());
+    for tuple in Tuples::new(bytes) {
+        match tuple {
+            Ok(t) => {
+                sink((t.manfid(), t.funcid(), t.max_block_size(), t.texts().count()));
+            }
+            Err(e) => {
+                let _ = write!(Text, "{e}");
+            }
+        }
     }
-    host.abort(Instant::ZERO);
-    sink(host.reclaim(Instant::ZERO).is_some());
-    sink(Command::plain(sink(13), sink(0), Response::Short));
+    sink(Cccr::parse(bytes).map(|c| c.info()).ok());
+    sink(Fbr::parse(bytes).map(|c| (c.interface(), c.cis())).ok());
+    let page = sink([0_u8; 512]);
+    if let Ok(info) = GeneralInfo::parse(&page) {
+        for e in info.extensions() {
+            sink((e.sfc, e.name, e.address.map(|a| a.read_arg())));
+        }
+    }
+    sink((PowerSet::parse(bytes), PerformanceSet::parse(bytes)));
+    let e = ExtCsd::new(page);
+    sink((e.info(), e.get(*sink(&ext_csd::ALL[0])), e.hc_wp_group_bytes(), e.gp_partition_bytes(sink(2))));
+    shown(e.check());
+    let mut frames = sink([rpmb::Frame::new(sink(rpmb::Request::ReadData)); 2]);
+    rpmb::seal(&mut frames, |parts| {
+        parts.for_each(|p| {
+            sink(p);
+        });
+        sink([0; 32])
+    });
+    shown(rpmb::verify(&frames, rpmb::Request::ReadData, sink(None), |_| sink([0; 32])));
+    sink((frames[0].with_nonce(sink(1)).with_data(&sink([0; 256])), frames[0].outcome().is_ok()));
+    sink((spi::R1::from_byte(sink(1)), spi::ReadToken::from_byte(sink(1)), spi::block_crc(bytes)));
+    sink(quirk::avoid(&cid, quirk::SD));
+    sink(mmc_proto::crc::crc16_lines4(bytes));
+    sink(mmc_proto::crc::crc16_lines8(bytes));
+    conduct(Identify::new(&sink(Capabilities::new())));
+    let traits = sink(mmc_proto::machine::CardTraits {
+        rca: 1,
+        blocks: 1,
+        byte_addressed: true,
+        cmd23: true,
+        read_limit: Duration::ZERO,
+        write_limit: Duration::ZERO,
+        block_time: Duration::ZERO,
+    });
+    let t = Transfer::new(&traits, sink(Dir::Read), sink(0), sink(8), sink(TransferOptions::default()));
+    sink(t.limit());
+    conduct(Erase::new(&traits, sink(Some(&ssr)), sink(EraseKind::Erase), sink(0), sink(9)));
+    conduct(t);
 }
+
 no_panic::program!(main);

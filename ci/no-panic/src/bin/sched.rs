@@ -1,7 +1,7 @@
 //! `mmc-sched`: every policy through every call of `Scheduler`, and the bounds.
 #![no_std]
 #![no_main]
-use mmc_sched::{AnyPolicy, Dispatch, Flags, Kind, Op, Outcome, Queue, Request, Scheduler, Slot, StreamId};
+use mmc_sched::{AnyPolicy, Bfq, Dispatch, Flags, Kind, MqDeadline, Op, Outcome, Queue, Request, Scheduler, Slot, StreamId, bound};
 use mmc_time::Instant;
 use no_panic::sink;
 
@@ -31,6 +31,10 @@ fn main() {
         sink((q.wake_at(), q.admits(sink(Kind::Async), sink(128)), q.name(), q.len(), q.capacity()));
         sink((q.tunable(sink(0)), q.tune(sink("fifo_batch"), sink("16")).is_ok()));
     }
+    let (mq, bfq): (MqDeadline, Bfq) = (sink(MqDeadline::new()), sink(Bfq::new()));
+    sink(bound::mq_deadline(mq.tunables(), sink(bound::Waiting::new(true, 1))));
+    sink(bound::bfq(&bfq, sink(bound::Share::new(1, 2, 3))));
+    sink(bound::time_of_sectors(sink(1), sink(2), sink(3), sink(4)));
     if let Ok(other) = AnyPolicy::by_name(sink("none")) {
         q.replace(other, Instant::ZERO);
     }
