@@ -541,3 +541,75 @@ impl Machine for Block {
         next
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mmc_mock::Clock;
+    use mmc_time::Duration;
+    use std::collections::VecDeque;
+
+    /// A disk that answers with the notes of a script: those of `submit[i]` when request `i` is submitted.
+    struct Scripted {
+        submit: Vec<Vec<Note>>,
+        notes: VecDeque<Note>,
+        next: Key,
+    }
+
+    impl Disk for Scripted {
+        fn submit(&mut self, _: Request, _: Buf, _: Instant) -> Result<Key, String> {
+            self.notes.extend(self.submit[self.next as usize].drain(..));
+            self.next += 1;
+            Ok(self.next - 1)
+        }
+        fn poll(&mut self, _: Instant) -> Instant {
+            Instant::NEVER
+        }
+        fn note(&mut self) -> Option<(Instant, Note)> {
+            self.notes.pop_front().map(|n| (Instant::ZERO, n))
+        }
+        fn finished(&mut self) -> Option<Finished> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_went_ahead_is_counted_for_the_request_that_was_inserted_even_after_a_front_merge() {
+        let issued = |key, lba, blocks| Note::Issued { key, lba, blocks };
+        // 0 is the victim, at sector 100. 1 comes later and is sent first; 2 joins the victim in front, so that the run
+        // begins with 2; 3 comes later still and is sent before the run, too.
+        let submit = vec![
+            vec![Note::Inserted(0)],
+            vec![Note::Inserted(1), issued(1, 500, 8)],
+            vec![Note::Merged { key: 2, head: 0, back: false, request: false }],
+            vec![Note::Inserted(3), issued(3, 900, 8), issued(2, 92, 16)],
+            vec![Note::Inserted(4), issued(4, 700, 8)],
+        ];
+        let sim = Sim::new(Clock::new());
+        let watch = Rc::new(Watchdog::new(&sim, Duration::from_secs(10)));
+        let disk = Scripted { submit, notes: VecDeque::new(), next: 0 };
+        let block = Rc::new(Block::new(&sim, watch, Box::new(disk), 1024));
+        let (b, task) = (block.clone(), Task::new("jbd2/x-8", 1));
+        let bios: Rc<RefCell<Vec<Rc<Bio>>>> = Rc::default();
+        let kept = bios.clone();
+        sim.spawn(async move {
+            for sector in [100, 500, 92, 900, 700] {
+                let (bio, mut plug) = (b.bio(8, None), Plug::default());
+                b.submit(&task, &bio, Op::Write, Flags::SYNC, sector, &mut plug, |_, _| ()).await;
+                b.unplug(&task, &mut plug).await;
+                kept.borrow_mut().push(bio);
+            }
+        });
+        sim.run(&*block, |_| ()).unwrap();
+        let last = |i: usize| bios.borrow()[i].last.borrow().clone().unwrap();
+        for victim in [0, 2] {
+            let ahead = block.ahead(&last(victim));
+            assert_eq!(
+                (ahead.requests, ahead.older, ahead.younger, ahead.bytes),
+                (2, 0, 2, 8192),
+                "{victim}"
+            );
+        }
+        assert_eq!(block.ahead(&last(4)).requests, 0);
+    }
+}
