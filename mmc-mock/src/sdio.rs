@@ -1,4 +1,4 @@
-//! Any card on the bus that embassy's [`sdio`](https://docs.rs/sdio) crate asks for: its `MmcBus`, in virtual time.
+//! Any card on the bus that embassy's `sdio` crate asks for: its `MmcBus`, in virtual time.
 //!
 //! It is not an executor: every future is ready at its first poll, the clock has moved on by then. Byte mode (CMD53),
 //! 1.8 V and eight lines are not there.
