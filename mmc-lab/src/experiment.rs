@@ -1,10 +1,10 @@
 //! One run of the main job: bonnie++ on a board, under one policy, and what came of it.
 
-use crate::analysis::{Analysis, ClassStats, Options, Report};
+use crate::analysis::{Analysis, Class, ClassStats, Options, Report};
 use crate::blame::Ahead;
 use crate::board::Board;
 use crate::sim::{Sim, Stuck};
-use crate::stack::{self, Setup};
+use crate::stack;
 use crate::trace::model::{Event, Kind};
 use crate::watchdog::Watchdog;
 use crate::workload::block::{Block, Disk, PAGE, Task, Totals};
@@ -15,6 +15,7 @@ use mmc_mock::Clock;
 use mmc_sched::{AnyPolicy, Scheduler};
 use mmc_time::{Duration, Instant};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -194,9 +195,9 @@ pub trait BackDoor {
 pub fn run(config: &Config, policy: &PolicySpec, progress: &Progress) -> Result<Outcome, RunError> {
     let clock = Clock::new();
     let sched = policy.scheduler(config.board.max_sectors, config.cpu_cost).map_err(RunError::Setup)?;
-    let setup = Setup { nr_requests: config.board.nr_requests, max_sectors: config.board.max_sectors };
-    let (disk, door) = stack::build(config.host, &config.card, config.seed, &clock, sched, setup)
-        .map_err(RunError::Setup)?;
+    let (disk, door) =
+        stack::build(config.host, &config.card, config.seed, &clock, sched, config.board.nr_requests)
+            .map_err(RunError::Setup)?;
     // The same start for every host, however long identification took.
     clock.advance_to(Instant::from_secs(3));
     simulate(config, policy, progress, &clock, disk, &*door)
@@ -237,9 +238,8 @@ fn simulate(
     let options = Options { hung: board.hung.as_nanos(), ..Options::default() };
     let mut all = Analysis::new(options);
     let mut busy = Analysis::new(Options { busy: 16, ..options });
-    let mut events: Vec<Event> = Vec::new();
     sim.run(&*block, |_| progress.0.store(bench.now.get() as u64, Ordering::Relaxed))?;
-    events.extend(block.take_events());
+    let events = block.take_events();
     for e in &events {
         all.push(e);
         busy.push(e);
@@ -296,27 +296,51 @@ impl Outcome {
     /// kind, as measured in this run (median service of the full-size background writes).
     #[must_use]
     pub fn closed_form(&self) -> (u16, Duration) {
-        let mut services: Vec<u64> = Vec::new();
-        let (mut free, max) = (0, self.config.board.max_sectors);
-        let mut issued = std::collections::HashMap::new();
-        for e in &self.events {
-            match e.kind {
-                Kind::Issue => {
-                    issued.insert(e.sector, e.at);
-                }
-                Kind::Complete => {
-                    // One at a time: the card began it when it was issued or when it was done with the one before.
-                    let began = issued.remove(&e.sector).unwrap_or(e.at).max(free);
-                    if e.sectors == max && !e.rwbs.contains('R') {
-                        services.push(e.at - began);
-                    }
-                    free = e.at;
-                }
-                _ => {}
-            }
-        }
+        let full = |c: &Served| c.sectors == self.config.board.max_sectors && c.class != Class::Reads;
+        let mut services: Vec<u64> =
+            served(&self.events).iter().filter(|c| full(c)).map(|c| c.to - c.from).collect();
         services.sort_unstable();
         let one = services.get(services.len() / 2).copied().unwrap_or(0);
         (self.config.board.nr_requests, Duration::from_nanos(one))
     }
+}
+
+/// One command at the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// When the card began it, nanoseconds: when it was issued, or when the card was done with the one before.
+    pub from: u64,
+    /// When it completed, nanoseconds.
+    pub to: u64,
+    /// Sectors.
+    pub sectors: u32,
+    /// Class of the request that was inserted for it.
+    pub class: Class,
+}
+
+/// The commands of a run, in the order of their completion. The card does one at a time.
+#[must_use]
+pub fn served(events: &[Event]) -> Vec<Served> {
+    let (mut out, mut free) = (Vec::new(), 0);
+    let mut issued: HashMap<u64, (u64, Class)> = HashMap::new();
+    let mut owners: HashMap<u64, Class> = HashMap::new();
+    for e in events {
+        match e.kind {
+            Kind::Insert => {
+                owners.insert(e.sector, Class::of(&e.rwbs, &e.task));
+            }
+            Kind::Issue => {
+                let class = owners.remove(&e.sector).unwrap_or_else(|| Class::of(&e.rwbs, &e.task));
+                issued.insert(e.sector, (e.at, class));
+            }
+            Kind::Complete => {
+                if let Some((at, class)) = issued.remove(&e.sector) {
+                    out.push(Served { from: at.max(free), to: e.at, sectors: e.sectors, class });
+                    free = e.at;
+                }
+            }
+            _ => {}
+        }
+    }
+    out
 }

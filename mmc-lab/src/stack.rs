@@ -207,15 +207,6 @@ impl<H: Host<Payload = BufBatch>, L: Line> Disk for Stack<H, L> {
     }
 }
 
-/// How the stack is put together.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Scheduler tags.
-    pub nr_requests: u16,
-    /// Longest command in sectors.
-    pub max_sectors: u32,
-}
-
 /// Identifies the card behind `host` and makes a disk of all.
 ///
 /// # Errors
@@ -225,7 +216,7 @@ fn assemble<H, L>(
     mut line: L,
     clock: &Clock,
     sched: Sched,
-    setup: Setup,
+    nr_requests: u16,
 ) -> Result<Box<dyn Disk>, String>
 where
     H: Host<Payload = BufBatch> + 'static,
@@ -234,7 +225,7 @@ where
     let identified = identify(&mut host, &mut line, clock)?;
     let slots = sched.capacity();
     let tags: Box<[Tag<Buf>]> = std::iter::repeat_with(Tag::default).take(slots + 512).collect();
-    let settings = Settings { nr_requests: setup.nr_requests.into(), ..Settings::default() };
+    let settings = Settings { nr_requests: nr_requests.into(), ..Settings::default() };
     let batch = || BufBatch::new(Limits::default().max_segments.into());
     let mut disk =
         mmc_block::Disk::new(host, sched, identified.traits, batch(), tags, settings, Notes::default())
@@ -305,7 +296,7 @@ pub fn build(
     seed: u64,
     clock: &Clock,
     sched: Sched,
-    setup: Setup,
+    nr_requests: u16,
 ) -> Result<Built, String> {
     let profile = Profile::named(card).map_err(|e| e.to_string())?;
     let config = SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) };
@@ -322,13 +313,13 @@ pub fn build(
     match host {
         HostKind::Dw => {
             let line = DwLine { model: controller.clone(), half };
-            let disk = assemble(dw, line, clock, sched, setup)?;
+            let disk = assemble(dw, line, clock, sched, nr_requests)?;
             Ok((disk, Box::new(Door { card, controller: Some(controller) })))
         }
         HostKind::Mock => {
             // The same numbers as the DesignWare host has: only the controller is left out.
             let mock = MockHost::new(card.clone(), dw.capabilities());
-            let disk = assemble(mock, NoLine, clock, sched, setup)?;
+            let disk = assemble(mock, NoLine, clock, sched, nr_requests)?;
             Ok((disk, Box::new(Door { card, controller: None })))
         }
     }

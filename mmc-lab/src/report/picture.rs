@@ -2,10 +2,10 @@
 //! serves light and dark pages.
 
 use crate::analysis::Class;
-use crate::experiment::Outcome;
+use crate::experiment::{Outcome, served};
 use crate::trace::model::{Event, Kind};
 use crate::units::format_time;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Width of every drawing.
@@ -38,32 +38,6 @@ fn css(class: Class) -> &'static str {
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// One command at the card: from, to in nanoseconds, class.
-fn commands(events: &[Event]) -> Vec<(u64, u64, Class)> {
-    let (mut out, mut free) = (Vec::new(), 0);
-    let mut issued: HashMap<u64, (u64, Class)> = HashMap::new();
-    let mut owners: HashMap<u64, Class> = HashMap::new();
-    for e in events {
-        match e.kind {
-            Kind::Insert => {
-                owners.insert(e.sector, Class::of(&e.rwbs, &e.task));
-            }
-            Kind::Issue => {
-                let class = owners.remove(&e.sector).unwrap_or_else(|| Class::of(&e.rwbs, &e.task));
-                issued.insert(e.sector, (e.at, class));
-            }
-            Kind::Complete => {
-                if let Some((at, class)) = issued.remove(&e.sector) {
-                    out.push((at.max(free), e.at, class));
-                    free = e.at;
-                }
-            }
-            _ => {}
-        }
-    }
-    out
 }
 
 struct Axis {
@@ -131,9 +105,9 @@ fn panel(out: &mut String, o: &Outcome, y: f64) -> f64 {
     };
     let mut at = y + 26.0;
     label(out, "card serves", at + 16.0);
-    for (k, (a, b, class)) in commands(&o.events).into_iter().filter(|c| axis.shows(c.0, c.1)).enumerate() {
+    for (k, c) in served(&o.events).into_iter().filter(|c| axis.shows(c.from, c.to)).enumerate() {
         let more = if k % 2 == 0 { "" } else { " opacity=\".72\"" };
-        axis.bar(out, css(class), (a, b), at, 22.0, more);
+        axis.bar(out, css(c.class), (c.from, c.to), at, 22.0, more);
     }
     at += 30.0;
     label(out, "journal write", at + 12.0);

@@ -2,7 +2,7 @@
 //! uses. All of it counted in virtual time: the same on every machine.
 
 use crate::experiment::HostKind;
-use crate::stack::{Setup, build, scheduler};
+use crate::stack::{build, scheduler};
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{DwEngine, Mailbox, Ring};
 use mmc_hal::{Batch, Dir};
@@ -162,8 +162,7 @@ fn share(op: Op, clocks: f64) -> Result<(f64, f64), String> {
     let clock = Clock::new();
     let policy = AnyPolicy::by_name("none").map_err(|e| e.to_string())?;
     let sched = scheduler(policy, SECTORS, Duration::ZERO);
-    let setup = Setup { nr_requests: 64, max_sectors: SECTORS };
-    let (mut disk, _) = build(HostKind::Dw, "ideal", 1, &clock, sched, setup)?;
+    let (mut disk, _) = build(HostKind::Dw, "ideal", 1, &clock, sched, 64)?;
     let began = clock.now();
     let (mut sent, mut done) = (0, 0);
     while done < REQUESTS {
