@@ -82,7 +82,7 @@ fn error(n: u8, index: u8) -> HostError {
         3 => Phase::Bus,
         _ => Phase::Submit,
     };
-    HostError { cause, phase, index }
+    HostError { cause, phase, index, r1: None }
 }
 
 /// Drives `machine` to its end; the time it took and the steps it made.

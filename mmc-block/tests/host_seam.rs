@@ -118,7 +118,7 @@ fn nothing_is_submitted_while_a_command_runs() {
 #[test]
 fn shutdown_aborts_once_and_lets_the_conversation_clean_up() {
     let (mut host, mut order, held) = (capable(), Sequence::new(), Held::default());
-    let aborted = Err(HostError { cause: Cause::Aborted, phase: Phase::Data, index: 25 });
+    let aborted = Err(HostError { cause: Cause::Aborted, phase: Phase::Data, index: 25, r1: None });
     expect_submit(&mut host, &mut order, 23, &held);
     expect_done(&mut host, &mut order, OK, &held);
     expect_submit(&mut host, &mut order, 25, &held);
@@ -151,7 +151,7 @@ fn shutdown_aborts_once_and_lets_the_conversation_clean_up() {
 fn a_refusing_host_gives_the_buffers_back() {
     let mut host = capable();
     host.expect_submit().times(1).returning(|operation, _, _| {
-        let error = HostError { cause: Cause::Unsupported("odd"), phase: Phase::Submit, index: 17 };
+        let error = HostError { cause: Cause::Unsupported("odd"), phase: Phase::Submit, index: 17, r1: None };
         Err(SubmitError { error, operation })
     });
     let mut disk = disk(host);

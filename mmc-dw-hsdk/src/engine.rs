@@ -19,7 +19,7 @@ use crate::platform::{CardDetect, Platform};
 use crate::reg::{
     BLKSIZ, BMOD, BYTCNT, Bmod, CDETECT, CLKENA, CMD, CMDARG, CTRL, CTYPE, Cmd, Ctrl, DATA, DATA_OLD,
     DmaEvents, Events, FIFOTH, HCON, HCON_ADDRESS_64, HCON_AREA_OPTIMIZED, HCON_DMA, INTMASK, PLDMND, PWREN,
-    RINTSTS, STATUS, Status, TCBCNT, VERID,
+    RESP0, RINTSTS, STATUS, Status, TCBCNT, VERID,
 };
 use crate::reset::{RESET_LIMIT, Reset};
 use crate::timeout::{card_clocks, command_limit, data_limit};
@@ -28,8 +28,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use mmc_hal::{Dir, Dma, Mmio, Payload};
 use mmc_proto::bus::{BusConfig, Power, Signal, Timing, Width};
-use mmc_proto::command::Command;
-use mmc_proto::host::{Capabilities, Cause, Engine, Lease, Phase, Reply, Supervised, Why};
+use mmc_proto::command::{Command, Response};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Supervised, Why};
 use mmc_time::{Duration, Instant};
 
 /// How long the controller may take to stop after an error or a limit: [`reset::RESET_LIMIT`](crate::reset::RESET_LIMIT)
@@ -354,13 +354,18 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     }
 
     /// The end of an operation by `cause`, or by the card's absence, which explains every other cause.
-    fn fail(&mut self, op: &Op, cause: Cause, phase: Phase) -> (Cause, Phase) {
+    fn fail(&mut self, op: &Op, cause: Cause, phase: Phase) -> Failure {
         // A command without data that the controller has finished leaves nothing to stop.
         let over = op.cmd.data.is_none()
             && self.seen.contains(Events::CDONE)
             && matches!(cause, Cause::Timeout | Cause::Crc | Cause::Framing);
         self.state = if over { State::Idle } else { State::Failed };
-        if self.card_present() { (cause, phase) } else { (Cause::NoCard, phase) }
+        // A card that refuses a data command answers, and no data come: the answer says why.
+        let answered = op.cmd.response == Response::Short
+            && self.seen.contains(Events::CDONE)
+            && !self.seen.intersects(Events::RE | Events::RCRC | Events::RTO);
+        let r1 = answered.then(|| self.regs.read32(RESP0));
+        Failure { cause: if self.card_present() { cause } else { Cause::NoCard }, phase, r1 }
     }
 
     fn succeed(&mut self, op: &Op) -> Reply {
@@ -401,7 +406,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         true
     }
 
-    fn preparing(&mut self, op: Op, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn preparing(&mut self, op: Op, now: Instant) -> Option<Result<Reply, Failure>> {
         if !self.prepared(op, now) && now.since(op.since) >= RESET_LIMIT {
             return Some(Err(self.fail(&op, Cause::Controller, Phase::Submit)));
         }
@@ -451,7 +456,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         watch: Watch,
         data: Option<Lease<'_, P>>,
         now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    ) -> Option<Result<Reply, Failure>> {
         self.collect();
         if let Some((cause, phase)) = first_error(self.seen, self.seen_dma, &op.cmd) {
             return Some(Err(self.fail(&op, cause, phase)));
@@ -487,7 +492,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     }
 
     /// The command is done; is its response as good as it looks?
-    fn settle(&mut self, op: Op, until: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn settle(&mut self, op: Op, until: Instant, now: Instant) -> Option<Result<Reply, Failure>> {
         if now < until {
             self.state = State::Settle(op, until);
             return None;
@@ -495,7 +500,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         self.busy(op, now)
     }
 
-    fn settled(&mut self, op: Op, until: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn settled(&mut self, op: Op, until: Instant, now: Instant) -> Option<Result<Reply, Failure>> {
         self.collect();
         match first_error(self.seen, self.seen_dma, &op.cmd) {
             Some((cause, phase)) => Some(Err(self.fail(&op, cause, phase))),
@@ -547,7 +552,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         since: Instant,
         data: Option<Lease<'_, P>>,
         now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    ) -> Option<Result<Reply, Failure>> {
         self.state = State::Closing(op, since);
         if self.pio.is_some() {
             return self.draining(op, since, data, now);
@@ -580,7 +585,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         since: Instant,
         data: Option<Lease<'_, P>>,
         now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    ) -> Option<Result<Reply, Failure>> {
         self.pump(data, now);
         self.collect();
         if let Some((cause, phase)) = first_error(self.seen, self.seen_dma, &op.cmd) {
@@ -596,7 +601,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     }
 
     /// The command is done; is the card, if it was told to hold DAT0 meanwhile?
-    fn busy(&mut self, op: Op, since: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn busy(&mut self, op: Op, since: Instant) -> Option<Result<Reply, Failure>> {
         if op.cmd.busy && self.regs.read32(STATUS) & Status::BUSY.bits() != 0 {
             self.state = State::Busy(op, since);
             self.collect();
@@ -613,7 +618,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         mut change: Option<ClockChange>,
         to: Option<Divider>,
         now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    ) -> Option<Result<Reply, Failure>> {
         let end = change.as_mut().map_or(Some(Ok(())), |c| c.advance(&self.regs, now));
         self.state = State::Clock(change, to);
         Some(match end? {
@@ -625,7 +630,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             }
             Err(cause) => {
                 self.state = State::Failed;
-                Err((cause, Phase::Bus))
+                Err((cause, Phase::Bus).into())
             }
         })
     }
@@ -635,13 +640,13 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         mut reset: Reset,
         stable: Instant,
         now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    ) -> Option<Result<Reply, Failure>> {
         let ctrl = self.ctrl();
         let end = reset.advance(&self.regs, &mut self.idmac, &self.platform, ctrl, now);
         self.state = State::PowerUp(reset, stable);
         if let Err(cause) = end? {
             self.state = State::Broken(reset.memory_quiet());
-            return Some(Err((cause, Phase::Bus)));
+            return Some(Err((cause, Phase::Bus).into()));
         }
         self.forget();
         self.running = false;
@@ -655,7 +660,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
                 "this controller has 64-bit addresses: make its ring with Ring::wide"
             });
             self.state = State::Broken(true);
-            return Some(Err((cause, Phase::Bus)));
+            return Some(Err((cause, Phase::Bus).into()));
         }
         self.fifo = Window {
             at: if self.regs.read32(VERID) & 0xffff < 0x240a { DATA_OLD } else { DATA },
@@ -669,7 +674,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         self.ramp(stable, now)
     }
 
-    fn ramp(&mut self, stable: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn ramp(&mut self, stable: Instant, now: Instant) -> Option<Result<Reply, Failure>> {
         if now < stable {
             self.state = State::Ramp(stable);
             return None;
@@ -678,14 +683,14 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         Some(Ok(Reply::default()))
     }
 
-    fn powering_down(&mut self, since: Instant, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn powering_down(&mut self, since: Instant, now: Instant) -> Option<Result<Reply, Failure>> {
         let stopped = taken(&self.regs);
         if !stopped && now.since(since) < POWER_DOWN_LIMIT {
             return None;
         }
         self.state = State::Off;
         // The supply is off either way; a controller that will not stop the clock is brought up anew next time.
-        Some(if stopped { Ok(Reply::default()) } else { Err((Cause::Controller, Phase::Bus)) })
+        Some(if stopped { Ok(Reply::default()) } else { Err((Cause::Controller, Phase::Bus).into()) })
     }
 }
 
@@ -776,7 +781,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
         Ok(())
     }
 
-    fn advance(&mut self, data: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn advance(&mut self, data: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, Failure>> {
         match self.state {
             State::Prepare(op) => self.preparing(op, now),
             State::Command(op, watch) => self.command(op, watch, data, now),
@@ -789,7 +794,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
             State::PowerDown(since) => self.powering_down(since, now),
             // Nothing runs: whoever asks is out of turn.
             State::Off | State::Idle | State::Failed | State::Recover(_) | State::Broken(_) => {
-                Some(Err((Cause::Controller, Phase::Submit)))
+                Some(Err((Cause::Controller, Phase::Submit).into()))
             }
         }
     }

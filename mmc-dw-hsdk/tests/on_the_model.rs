@@ -513,7 +513,13 @@ fn what_the_host_cannot_do_is_refused_by_name_and_nothing_starts() {
     assert!(
         matches!(b.command(status, SECOND).unwrap_err().cause, Cause::Unsupported(m) if m.contains("clock"))
     );
-    let good = BusConfig { hz: 400_000, width: Width::One, timing: Timing::Default, signal: Signal::V3_3 };
+    let good = BusConfig {
+        hz: 400_000,
+        width: Width::One,
+        timing: Timing::Default,
+        signal: Signal::V3_3,
+        sample: 0,
+    };
     for (bus, word) in [
         (BusConfig { width: Width::Eight, ..good }, "lines"),
         (BusConfig { signal: Signal::V1_8, ..good }, "1.8 V"),

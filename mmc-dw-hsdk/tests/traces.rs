@@ -61,7 +61,13 @@ fn c1_power_up_and_the_first_commands() {
             "RINTSTS 4",
         ],
     );
-    let slow = BusConfig { hz: 400_000, width: Width::One, timing: Timing::Default, signal: Signal::V3_3 };
+    let slow = BusConfig {
+        hz: 400_000,
+        width: Width::One,
+        timing: Timing::Default,
+        signal: Signal::V3_3,
+        sample: 0,
+    };
     b.operate(Operation::Bus(slow)).result.unwrap();
     same(
         &b.writes(),

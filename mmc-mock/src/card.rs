@@ -17,6 +17,7 @@ pub use registers::{Capacity, ConfigError, Identity, Quirks, Registers, SdConfig
 pub use sd::{SdCard, State};
 pub use shared::Shared;
 
+use mmc_proto::bus::{Signal, Timing};
 use mmc_time::Instant;
 
 /// The bits of a response as they are on the CMD line, CRC7 and end bit included.
@@ -80,6 +81,26 @@ pub trait Card: Send {
     fn power(&mut self, on: bool, now: Instant);
     /// The clock now runs at `hz` (0: stopped) on `lines` data lines of the host.
     fn bus(&mut self, hz: u32, lines: u8, now: Instant);
+    /// The host's signal level and timing mode changed; comes with the [`bus`](Card::bus) that starts the clock again.
+    fn signal(&mut self, signal: Signal, timing: Timing, now: Instant) {
+        let _ = (signal, timing, now);
+    }
+    /// The card holds CMD and DAT3:0 low: it has answered CMD11 and waits for the new level.
+    fn lines_low(&self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
+    /// Whether a host that samples at `phase` (degrees of the clock period, 0..360) reads this card's responses and data
+    /// right with the present clock and timing; outside of the window they arrive with wrong CRCs.
+    fn samples_right(&self, phase: u16, now: Instant) -> bool {
+        let _ = (phase, now);
+        true
+    }
+    /// An SDIO card asks for attention (DAT1 low outside data phases).
+    fn interrupt(&self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
     /// `n` clocks passed with CMD high before the next command (the 74 of power-up).
     fn idle_clocks(&mut self, n: u32);
     /// A command frame arrived, with a right CRC7.

@@ -12,7 +12,7 @@ use crate::{Wakes, Wire};
 use mmc_hal::{Dir, Payload};
 use mmc_proto::bus::{BusConfig, Power, Signal};
 use mmc_proto::command::{Command, DataShape, Gate, Response};
-use mmc_proto::host::{Capabilities, Cause, Engine, Lease, Phase, Reply, Supervised, Why};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Supervised, Why};
 use mmc_time::{Duration, Instant};
 use std::marker::PhantomData;
 
@@ -33,7 +33,7 @@ pub struct MockHost<P, C> {
 }
 
 /// What ended, and how.
-type Ended = Result<Reply, (Cause, Phase)>;
+type Ended = Result<Reply, Failure>;
 
 /// Where the running operation is.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +143,8 @@ impl<P: Payload, C: Card> MockHost<P, C> {
             Dir::Read => (at + DATA_TIMEOUT, Cause::Timeout),
             Dir::Write => (self.wire.write_end(at, 1, len, at), Cause::NoCrcStatus),
         };
-        Step::Over { at, result: Err((cause, Phase::Data)) }
+        let r1 = (cmd.response == Response::Short).then_some(words[0]);
+        Step::Over { at, result: Err(Failure { cause, phase: Phase::Data, r1 }) }
     }
 
     /// Moves all blocks of the phase, which ended at `at`.
@@ -327,7 +328,7 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
                 Step::Held { cmd, .. } => self.send(cmd, due),
                 Step::Answered { cmd, at, words, phase } => match words {
                     Ok(words) => self.answered(cmd, at, words, phase),
-                    Err(cause) => Step::Over { at, result: Err((cause, Phase::Command)) },
+                    Err(cause) => Step::Over { at, result: Err((cause, Phase::Command).into()) },
                 },
                 Step::Data { shape, busy, words, at } => {
                     let moved = match &mut data {
@@ -338,7 +339,10 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
                     match moved {
                         Ok(()) if busy => Step::Busy { reply, since: at },
                         Ok(()) => Step::Over { at, result: Ok(reply) },
-                        Err((cause, at)) => Step::Over { at, result: Err((cause, Phase::Data)) },
+                        Err((cause, at)) => {
+                            let r1 = Some(reply.words[0]);
+                            Step::Over { at, result: Err(Failure { cause, phase: Phase::Data, r1 }) }
+                        }
                     }
                 }
                 Step::Busy { reply, .. } => Step::Over { at: due, result: Ok(reply) },

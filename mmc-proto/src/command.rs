@@ -27,6 +27,10 @@ pub enum Stop {
     None,
     /// The conversation sends CMD12 as a command of its own after the data.
     Manual,
+    /// The host sends CMD12 by itself when the last block has passed, and waits out its busy; only where
+    /// [`Capabilities::auto_stop`](crate::host::Capabilities) says so. After an error it does not, or not reliably:
+    /// the conversation stops the card itself then.
+    Auto,
 }
 
 /// The data phase of a command.
@@ -77,13 +81,26 @@ pub struct Command {
     pub gate: Gate,
     /// At least 74 clocks must precede it (the first command after power-up).
     pub init_clocks: bool,
+    /// It begins a switch of the signal level (CMD11): after the response the card holds CMD and DAT3:0 low until
+    /// [`Operation::Bus`](crate::host::Operation) with the new level has done the switch. A controller may need to
+    /// be told.
+    pub voltage_switch: bool,
 }
 
 impl Command {
     /// A command without data.
     #[must_use]
     pub const fn plain(index: u8, arg: u32, response: Response) -> Self {
-        Self { index, arg, response, busy: false, data: None, gate: Gate::Idle, init_clocks: false }
+        Self {
+            index,
+            arg,
+            response,
+            busy: false,
+            data: None,
+            gate: Gate::Idle,
+            init_clocks: false,
+            voltage_switch: false,
+        }
     }
     /// A command with a data phase; R1.
     #[must_use]

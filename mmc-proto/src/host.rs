@@ -45,6 +45,15 @@ pub struct Capabilities {
     pub align: u16,
     /// Supply window as OCR bits 23:15 (bit 20 = 3.2–3.3 V, bit 21 = 3.3–3.4 V).
     pub ocr: u32,
+    /// Bus timings it can drive.
+    pub timings: crate::bus::Timings,
+    /// It can signal with 1.8 V (UHS-I, HS200 and later, DDR52 at 1.8 V).
+    pub v1_8: bool,
+    /// How many sample points there are to choose from ([`BusConfig::sample`], spread over one clock period);
+    /// 0: none, so no timing that needs tuning.
+    pub sample_points: u16,
+    /// It sends CMD12 by itself after the data when [`Stop::Auto`](crate::command::Stop::Auto) asks for it.
+    pub auto_stop: bool,
 }
 
 impl Capabilities {
@@ -59,6 +68,10 @@ impl Capabilities {
             width: crate::bus::Width::One,
             align: 1,
             ocr: 0x0030_0000,
+            timings: crate::bus::Timings::new(),
+            v1_8: false,
+            sample_points: 0,
+            auto_stop: false,
         }
     }
 }
@@ -73,7 +86,8 @@ impl Default for Capabilities {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// Response bits. Short: `words[0]` holds bits 39:8. Long: `words[0]` holds bits 127:96 … `words[3]` bits
-    /// 31:0 (the last byte, CRC and end bit, may be missing: zero).
+    /// 31:0 (the last byte, CRC and end bit, may be missing: zero). After [`Stop::Auto`](crate::command::Stop::Auto)
+    /// `words[1]` holds bits 39:8 of the response to CMD12.
     pub words: [u32; 4],
     /// Bytes moved in the data phase.
     pub bytes: u64,
@@ -131,6 +145,10 @@ pub enum Cause {
     /// There is no card in the slot.
     #[error("no card")]
     NoCard,
+    /// The switch to another signal level failed: the card held its lines low, or never let them go. Only a power
+    /// cycle helps (`spec/card.md` §13.2).
+    #[error("the card did not follow the voltage switch")]
+    VoltageSwitch,
 }
 
 /// An error of one operation: what, where, for which command. The first error wins; nothing replaces it.
@@ -143,9 +161,17 @@ pub struct HostError {
     pub phase: Phase,
     /// Index of the command; 255 for bus and power operations.
     pub index: u8,
+    /// Bits 39:8 of the command's short response, if one had come whole before the error: a card that refuses a
+    /// data command answers and then sends nothing, so the reason of a data phase that never came is here.
+    pub r1: Option<u32>,
 }
 
 impl HostError {
+    /// An error without a response.
+    #[must_use]
+    pub const fn new(cause: Cause, phase: Phase, index: u8) -> Self {
+        Self { cause, phase, index, r1: None }
+    }
     /// Worth trying again as it is: noise, a lost answer, a dropped command.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -163,6 +189,23 @@ impl HostError {
     #[must_use]
     pub const fn media_gone(&self) -> bool {
         matches!(self.cause, Cause::NoCard)
+    }
+}
+
+/// How an [`Engine`]'s operation failed; [`Supervised`] adds the command and makes a [`HostError`] of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// What went wrong.
+    pub cause: Cause,
+    /// Where.
+    pub phase: Phase,
+    /// Bits 39:8 of the short response, if one had come whole before (see [`HostError::r1`]).
+    pub r1: Option<u32>,
+}
+
+impl From<(Cause, Phase)> for Failure {
+    fn from((cause, phase): (Cause, Phase)) -> Self {
+        Self { cause, phase, r1: None }
     }
 }
 
@@ -225,6 +268,19 @@ impl<P> core::fmt::Debug for SubmitError<P> {
     }
 }
 
+/// What the slot shows beside the operations, as far as the board has wires for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// A card is in the slot (debounced); `None`: nothing tells.
+    pub present: Option<bool>,
+    /// The mechanical write-protect switch is on; `None`: nothing tells.
+    pub write_protected: Option<bool>,
+    /// How often a card went in or out since the host was made (wraps); compare with the value seen last.
+    pub changes: u32,
+    /// An SDIO card asks for attention; stays until [`Host::sdio_interrupt`] enables the next one.
+    pub sdio: bool,
+}
+
 /// A controller with its slot, as conversations use it.
 pub trait Host: Send {
     /// What data moves in and out of.
@@ -245,6 +301,15 @@ pub trait Host: Send {
     fn poll(&mut self, now: Instant) -> Progress<Self::Payload>;
     /// Ends the running operation early; `poll` still delivers exactly one completion.
     fn abort(&mut self, now: Instant);
+    /// What the slot shows; may be called at any time, also while an operation runs.
+    fn slot(&mut self, now: Instant) -> Slot {
+        let _ = now;
+        Slot::default()
+    }
+    /// Lets an SDIO card ask for attention once ([`Slot::sdio`]), or not at all.
+    fn sdio_interrupt(&mut self, enable: bool) {
+        let _ = enable;
+    }
 }
 
 impl<H: Host + ?Sized> Host for &mut H {
@@ -265,6 +330,12 @@ impl<H: Host + ?Sized> Host for &mut H {
     }
     fn abort(&mut self, now: Instant) {
         (**self).abort(now);
+    }
+    fn slot(&mut self, now: Instant) -> Slot {
+        (**self).slot(now)
+    }
+    fn sdio_interrupt(&mut self, enable: bool) {
+        (**self).sdio_interrupt(enable);
     }
 }
 
@@ -337,13 +408,22 @@ pub trait Engine: Send {
         &mut self,
         data: Option<Lease<'_, Self::Payload>>,
         now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>>;
+    ) -> Option<Result<Reply, Failure>>;
     /// What the engine waits for, and until when at most.
     fn waits(&self, now: Instant) -> (Why, Instant);
     /// Tells the device to stop whatever it does. Returns at once.
     fn halt(&mut self, now: Instant);
     /// Whether the device has stopped and touches no memory any more.
     fn halted(&mut self, now: Instant) -> bool;
+    /// What the slot shows ([`Host::slot`]); touches nothing the running operation needs.
+    fn slot(&mut self, now: Instant) -> Slot {
+        let _ = now;
+        Slot::default()
+    }
+    /// Arms or disarms the SDIO interrupt ([`Host::sdio_interrupt`]).
+    fn sdio_interrupt(&mut self, enable: bool) {
+        let _ = enable;
+    }
     /// The operation is over and the device has stopped: give back what `start` took (unmap).
     fn finish(&mut self, data: Lease<'_, Self::Payload>) {
         let _ = data;

@@ -6,7 +6,8 @@ use mmc_hal::{Dir, Payload};
 use mmc_proto::bus::{BusConfig, Power, Width};
 use mmc_proto::command::Command;
 use mmc_proto::host::{
-    Capabilities, Cause, Engine, Host, HostError, Lease, Operation, Phase, Progress, Reply, Supervised, Why,
+    Capabilities, Cause, Engine, Failure, Host, HostError, Lease, Operation, Phase, Progress, Reply,
+    Supervised, Why,
 };
 use mmc_proto::machine::{
     Action, After, Conductor, Identify, Machine, Step, Transfer, TransferCause, TransferOptions, Turn,
@@ -22,7 +23,7 @@ struct Table {
     card: Card,
     pace: Duration,
     due: Instant,
-    reply: Option<Result<Reply, (Cause, Phase)>>,
+    reply: Option<Result<Reply, Failure>>,
     /// The command with this index fails so, and the device stops at that instant.
     fail: Option<(u8, Cause, Instant)>,
     stops: Instant,
@@ -52,10 +53,10 @@ impl Engine for Table {
             None => &mut none[..],
         };
         let answer = self.card.answer(cmd, scratch);
-        self.reply = Some(answer.map_err(|e| (e.cause, e.phase)));
+        self.reply = Some(answer.map_err(|e| (e.cause, e.phase).into()));
         if let Some((index, cause, stops)) = self.fail {
             if index == cmd.index {
-                self.reply = Some(Err((cause, Phase::Data)));
+                self.reply = Some(Err((cause, Phase::Data).into()));
                 self.stops = stops;
             }
         }
@@ -69,7 +70,7 @@ impl Engine for Table {
         (self.due, self.reply) = (now + self.pace, Some(Ok(Reply::default())));
         Ok(())
     }
-    fn advance(&mut self, _: Option<Lease<'_, Buf>>, now: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn advance(&mut self, _: Option<Lease<'_, Buf>>, now: Instant) -> Option<Result<Reply, Failure>> {
         if now >= self.due { self.reply.take() } else { None }
     }
     fn waits(&self, _: Instant) -> (Why, Instant) {

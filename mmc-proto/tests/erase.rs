@@ -103,8 +103,8 @@ fn what_the_card_says_of_the_erase_is_kept() {
 
 #[test]
 fn the_first_error_stays_and_a_card_that_left_is_gone() {
-    let crc = HostError { cause: Cause::Crc, phase: Phase::Command, index: 38 };
-    let gone = HostError { cause: Cause::NoCard, phase: Phase::Command, index: 13 };
+    let crc = HostError { cause: Cause::Crc, phase: Phase::Command, index: 38, r1: None };
+    let gone = HostError { cause: Cause::NoCard, phase: Phase::Command, index: 13, r1: None };
     let erase = Erase::new(&CARD, Some(&ssr()), EraseKind::Erase, 0, 8);
     let error = run(erase, &mut Card::sdhc(), |index| match index {
         38 => Some(Err(crc)),

@@ -143,7 +143,7 @@ fn an_empty_slot_is_not_an_sd_card_and_says_so_soon() {
     let run = drive(Identify::new(&caps()), |step, _| match step {
         Step::Do(a) if a.command.index != 0 => {
             let (cause, phase, index) = (Cause::Timeout, Phase::Command, a.command.index);
-            (Err(HostError { cause, phase, index }), Duration::from_micros(300))
+            (Err(HostError { cause, phase, index, r1: None }), Duration::from_micros(300))
         }
         _ => (Ok(Reply::default()), Duration::from_millis(1)),
     });
@@ -165,7 +165,7 @@ fn a_cold_card_that_misses_its_first_commands_is_found() {
         Step::Do(a) if matches!(a.command.index, 55 | 41) && silent > 0 => {
             silent -= 1;
             let (cause, phase, index) = (Cause::Timeout, Phase::Command, a.command.index);
-            (Err(HostError { cause, phase, index }), Duration::from_micros(300))
+            (Err(HostError { cause, phase, index, r1: None }), Duration::from_micros(300))
         }
         Step::Do(a) => (card.answer(&a.command, scratch), Duration::from_micros(300)),
         _ => (Ok(Reply::default()), Duration::from_millis(1)),
@@ -180,7 +180,7 @@ fn a_card_that_is_lost_at_high_speed_is_taken_at_default_speed() {
     let run = drive(Identify::new(&caps()), |step, scratch| match step {
         Step::Do(a) if hz > 25_000_000 => {
             let (cause, phase, index) = (Cause::Crc, Phase::Command, a.command.index);
-            (Err(HostError { cause, phase, index }), Duration::from_micros(300))
+            (Err(HostError { cause, phase, index, r1: None }), Duration::from_micros(300))
         }
         Step::Do(a) => (card.answer(&a.command, scratch), Duration::from_micros(300)),
         Step::Bus(bus) => {
@@ -201,7 +201,7 @@ fn a_removed_card_ends_it_at_once() {
         match step {
             Step::Do(a) if n > 9 => {
                 let (cause, phase, index) = (Cause::NoCard, Phase::Submit, a.command.index);
-                (Err(HostError { cause, phase, index }), Duration::ZERO)
+                (Err(HostError { cause, phase, index, r1: None }), Duration::ZERO)
             }
             Step::Do(a) => (Card::sdhc().answer(&a.command, scratch), Duration::ZERO),
             _ => (Ok(Reply::default()), Duration::ZERO),
@@ -234,13 +234,13 @@ fn a_board_that_cannot_switch_the_supply_is_good_enough() {
     let run = drive(Identify::new(&caps()), |step, scratch| match step {
         Step::Power(_) => {
             let (cause, phase) = (Cause::Unsupported("the supply is fixed"), Phase::Submit);
-            (Err(HostError { cause, phase, index: 255 }), Duration::ZERO)
+            (Err(HostError { cause, phase, index: 255, r1: None }), Duration::ZERO)
         }
         // Something goes wrong once that would ask for a power cycle.
         Step::Do(a) if a.command.index == 2 && broken > 0 => {
             broken -= 1;
             let (cause, phase) = (Cause::Crc, Phase::Command);
-            (Err(HostError { cause, phase, index: 2 }), Duration::ZERO)
+            (Err(HostError { cause, phase, index: 2, r1: None }), Duration::ZERO)
         }
         Step::Do(a) => (card.answer(&a.command, scratch), Duration::ZERO),
         _ => (Ok(Reply::default()), Duration::ZERO),
@@ -249,7 +249,7 @@ fn a_board_that_cannot_switch_the_supply_is_good_enough() {
 }
 
 fn error(cause: Cause, phase: Phase, index: u8) -> Result<Reply, HostError> {
-    Err(HostError { cause, phase, index })
+    Err(HostError { cause, phase, index, r1: None })
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_card_that_falls_silent_after_a_bad_register_is_given_up() {
         Step::Do(a) => (card.answer(&a.command, scratch), Duration::ZERO),
         _ => (Ok(Reply::default()), Duration::ZERO),
     });
-    let silent = HostError { cause: Cause::Timeout, phase: Phase::Command, index: 13 };
+    let silent = HostError { cause: Cause::Timeout, phase: Phase::Command, index: 13, r1: None };
     assert_eq!(run.out.unwrap_err().cause, IdentifyCause::Host(silent));
     assert!(run.steps < 200, "{} steps", run.steps);
 }

@@ -40,7 +40,7 @@ fn run(
 }
 
 fn host(cause: Cause, phase: Phase, index: u8) -> HostError {
-    HostError { cause, phase, index }
+    HostError { cause, phase, index, r1: None }
 }
 
 #[test]

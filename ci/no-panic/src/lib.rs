@@ -83,7 +83,7 @@ macro_rules! program {
 
 use mmc_hal::{Dma, DmaError, Dir, Mmio, Payload};
 use mmc_proto::command::Command;
-use mmc_proto::host::{Capabilities, Cause, Engine, Lease, Phase, Reply, Why};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Why};
 use mmc_time::Instant;
 
 /// Registers that may read as anything.
@@ -129,7 +129,7 @@ impl<P: Payload> Engine for AnyEngine<P> {
     fn set_power(&mut self, _: mmc_proto::bus::Power, _: Instant) -> Result<(), Cause> {
         sink(Ok(()))
     }
-    fn advance(&mut self, data: Option<Lease<'_, P>>, _: Instant) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn advance(&mut self, data: Option<Lease<'_, P>>, _: Instant) -> Option<Result<Reply, Failure>> {
         if let Some(mut lease) = data {
             if let Some(s) = lease.get().segment_mut(0) {
                 s.fill(sink(0));

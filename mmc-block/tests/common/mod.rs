@@ -139,7 +139,7 @@ impl Host for Plain {
         let mut s = self.shared.lock().unwrap();
         if self.going.is_some() || s.quarantine.is_some() {
             s.overlaps += usize::from(self.going.is_some());
-            let error = HostError { cause: Cause::Busy, phase: Phase::Submit, index: 255 };
+            let error = HostError { cause: Cause::Busy, phase: Phase::Submit, index: 255, r1: None };
             return Err(SubmitError { error, operation: op });
         }
         let (command, payload) = match op {
@@ -166,7 +166,7 @@ impl Host for Plain {
         }
         let Going { command, mut payload, fault, .. } = self.going.take().unwrap();
         let mut s = self.shared.lock().unwrap();
-        let error = |cause, phase| Err(HostError { cause, phase, index: command.index });
+        let error = |cause, phase| Err(HostError { cause, phase, index: command.index, r1: None });
         let mut reply = Reply { words: [0x900, 0, 0, 0], bytes: 0 };
         let result = match (fault, command.data) {
             _ if s.gone => error(Cause::NoCard, Phase::Command),

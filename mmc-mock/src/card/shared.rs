@@ -1,6 +1,7 @@
 //! One card, two ways in: a controller model owns a handle, a test keeps another as a back door.
 
 use super::{Answer, Card, Sent, Token};
+use mmc_proto::bus::{Signal, Timing};
 use mmc_time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,6 +36,18 @@ impl<C: Card> Card for Shared<C> {
     }
     fn bus(&mut self, hz: u32, lines: u8, now: Instant) {
         self.lock().bus(hz, lines, now);
+    }
+    fn signal(&mut self, signal: Signal, timing: Timing, now: Instant) {
+        self.lock().signal(signal, timing, now);
+    }
+    fn lines_low(&self, now: Instant) -> bool {
+        self.lock().lines_low(now)
+    }
+    fn samples_right(&self, phase: u16, now: Instant) -> bool {
+        self.lock().samples_right(phase, now)
+    }
+    fn interrupt(&self, now: Instant) -> bool {
+        self.lock().interrupt(now)
     }
     fn idle_clocks(&mut self, n: u32) {
         self.lock().idle_clocks(n);

@@ -4,6 +4,7 @@ use super::script::{Action, BlockFault, Invalid, Keep, OnFailure, Rule, Script, 
 use crate::card::{Answer, Bits, Card, Sent, Shared, Token, crc7};
 use crate::scenario::Random;
 use crate::storage::Storage;
+use mmc_proto::bus::{Signal, Timing};
 use mmc_time::{Duration, Instant};
 use std::collections::HashMap;
 
@@ -133,6 +134,7 @@ pub struct Faulty<C> {
     /// How often the card lost its supply.
     resets: u32,
     bus: (u32, u8),
+    signal: (Signal, Timing),
     /// Responses are those of SPI mode.
     spi: bool,
     _tell: OnFailure,
@@ -170,6 +172,7 @@ impl<C: Medium> Faulty<C> {
             powered: false,
             resets: 0,
             bus: (0, 1),
+            signal: (Signal::V3_3, Timing::Default),
             spi: false,
             _tell: script.on_failure(),
             script,
@@ -335,6 +338,7 @@ impl<C: Medium> Faulty<C> {
             self.card.power(true, now);
         }
         self.card.bus(self.bus.0, self.bus.1, now);
+        self.card.signal(self.signal.0, self.signal.1, now);
     }
     /// The data phase is over.
     fn end_phase(&mut self, now: Instant) {
@@ -440,6 +444,20 @@ impl<C: Medium> Card for Faulty<C> {
         self.pass(now);
         self.bus = (hz, lines);
         self.card.bus(hz, lines, now);
+    }
+    fn signal(&mut self, signal: Signal, timing: Timing, now: Instant) {
+        self.pass(now);
+        self.signal = (signal, timing);
+        self.card.signal(signal, timing, now);
+    }
+    fn lines_low(&self, now: Instant) -> bool {
+        self.inserted && self.card.lines_low(now)
+    }
+    fn samples_right(&self, phase: u16, now: Instant) -> bool {
+        self.card.samples_right(phase, now)
+    }
+    fn interrupt(&self, now: Instant) -> bool {
+        self.inserted && self.card.interrupt(now)
     }
     fn idle_clocks(&mut self, n: u32) {
         self.card.idle_clocks(n);

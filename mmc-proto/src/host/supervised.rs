@@ -1,8 +1,8 @@
 //! One engine, supervised: limits, abort, quarantine, payload keeping.
 
 use super::{
-    Capabilities, Cause, Completion, Engine, Host, HostError, Lease, Operation, Phase, Progress, Reply,
-    Returned, SubmitError, Why,
+    Capabilities, Cause, Completion, Engine, Failure, Host, HostError, Lease, Operation, Phase, Progress,
+    Reply, Returned, Slot, SubmitError, Why,
 };
 use crate::command::Command;
 use mmc_hal::Payload;
@@ -148,7 +148,7 @@ impl<E: Engine> Host for Supervised<E> {
             Operation::Bus(_) | Operation::Power(_) => 255,
         };
         let refuse = |cause, operation| {
-            Err(SubmitError { error: HostError { cause, phase: Phase::Submit, index }, operation })
+            Err(SubmitError { error: HostError { cause, phase: Phase::Submit, index, r1: None }, operation })
         };
         self.seen = self.seen.max(now);
         if !matches!(self.state, State::Idle) || self.quarantine.is_some() {
@@ -204,15 +204,21 @@ impl<E: Engine> Host for Supervised<E> {
                     let result = if reply.bytes == run.bytes {
                         Ok(reply)
                     } else {
-                        Err(HostError { cause: Cause::Controller, phase: Phase::Data, index: run.index })
+                        Err(HostError {
+                            cause: Cause::Controller,
+                            phase: Phase::Data,
+                            index: run.index,
+                            r1: None,
+                        })
                     };
                     self.stop(run, result, now);
                 }
-                Some(Err((cause, phase))) => {
-                    self.stop(run, Err(HostError { cause, phase, index: run.index }), now);
+                Some(Err(Failure { cause, phase, r1 })) => {
+                    self.stop(run, Err(HostError { cause, phase, index: run.index, r1 }), now);
                 }
                 None if now >= run.until => {
-                    let error = HostError { cause: Cause::Limit, phase: run.phase, index: run.index };
+                    let error =
+                        HostError { cause: Cause::Limit, phase: run.phase, index: run.index, r1: None };
                     self.stop(run, Err(error), now);
                 }
                 None => {
@@ -229,7 +235,12 @@ impl<E: Engine> Host for Supervised<E> {
                 if now >= until {
                     let result = result.and_then(|_| {
                         self.engine.halt(now);
-                        Err(HostError { cause: Cause::Controller, phase: run.phase, index: run.index })
+                        Err(HostError {
+                            cause: Cause::Controller,
+                            phase: run.phase,
+                            index: run.index,
+                            r1: None,
+                        })
                     });
                     let stopped = self.engine.halted(now);
                     return Progress::Done(self.deliver(run, result, stopped));
@@ -246,8 +257,16 @@ impl<E: Engine> Host for Supervised<E> {
     fn abort(&mut self, now: Instant) {
         self.seen = self.seen.max(now);
         if let State::Running(run) = self.state {
-            self.stop(run, Err(HostError { cause: Cause::Aborted, phase: run.phase, index: run.index }), now);
+            self.stop(run, Err(HostError::new(Cause::Aborted, run.phase, run.index)), now);
         }
+    }
+
+    fn slot(&mut self, now: Instant) -> Slot {
+        self.engine.slot(now)
+    }
+
+    fn sdio_interrupt(&mut self, enable: bool) {
+        self.engine.sdio_interrupt(enable);
     }
 }
 

@@ -81,6 +81,7 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
                                     cause: Cause::Unsupported("a data command without a payload"),
                                     phase: Phase::Submit,
                                     index: command.index,
+                                    r1: None,
                                 })));
                             }
                         }
@@ -111,6 +112,7 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
                             cause: Cause::Controller,
                             phase: Phase::Submit,
                             index: 255,
+                            r1: None,
                         })));
                     }
                 },

@@ -390,7 +390,7 @@ impl Identify {
 
     fn set_bus(&mut self, state: State, hz: u32, width: Width, timing: Timing) -> Step<Out> {
         self.state = state;
-        self.bus = BusConfig { hz: hz.min(self.caps.max_hz), width, timing, signal: Signal::V3_3 };
+        self.bus = BusConfig { hz: hz.min(self.caps.max_hz), width, timing, signal: Signal::V3_3, sample: 0 };
         Step::Bus(self.bus)
     }
 

@@ -116,7 +116,7 @@ impl Card {
 
     fn data<const N: usize>(data: Option<[u8; N]>, scratch: &mut [u8], cmd: u8) -> Result<Reply, HostError> {
         match data {
-            None => Err(HostError { cause: Cause::Timeout, phase: Phase::Data, index: cmd }),
+            None => Err(HostError { cause: Cause::Timeout, phase: Phase::Data, index: cmd, r1: None }),
             Some(data) => {
                 scratch[..N].copy_from_slice(&data);
                 Ok(Reply { words: [TRAN, 0, 0, 0], bytes: N as u64 })
@@ -130,7 +130,8 @@ impl Card {
         let prefix = if app { "ACMD" } else { "CMD" };
         self.log.push(format!("{prefix}{}:{:x}", command.index, command.arg));
         let word = |w: u32| Ok(Reply { words: [w, 0, 0, 0], bytes: 0 });
-        let silent = Err(HostError { cause: Cause::Timeout, phase: Phase::Command, index: command.index });
+        let silent =
+            Err(HostError { cause: Cause::Timeout, phase: Phase::Command, index: command.index, r1: None });
         match (app, command.index) {
             (_, 0) => word(0),
             (_, 8) => self.if_cond.map_or(silent, word),
@@ -255,5 +256,6 @@ pub fn host_error(n: u8, index: u8) -> HostError {
         cause: causes[usize::from(n) % causes.len()],
         phase: phases[usize::from(n) / causes.len() % phases.len()],
         index,
+        r1: None,
     }
 }

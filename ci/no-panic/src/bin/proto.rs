@@ -7,7 +7,7 @@ use mmc_hal::{Dir, Payload};
 use mmc_proto::bus::{BusConfig, Power};
 use mmc_proto::command::{Command, Dialect};
 use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
-use mmc_proto::host::{Capabilities, Cause, Engine, Host, Lease, Phase, Reply, Supervised, Why};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Host, Lease, Phase, Reply, Supervised, Why};
 use mmc_proto::machine::{Conductor, Identify, Machine, Transfer, TransferOptions, Turn};
 use mmc_proto::register::{Cid, CrcPolicy, Csd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, mmc_year};
 use mmc_proto::machine::Erase;
@@ -49,7 +49,7 @@ impl Engine for Nothing {
         &mut self,
         data: Option<Lease<'_, [u8; 512]>>,
         _: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    ) -> Option<Result<Reply, Failure>> {
         if let Some(mut lease) = data {
             sink(lease.get().segment_mut(0));
         }

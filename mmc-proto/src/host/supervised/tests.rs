@@ -70,18 +70,14 @@ impl Engine for Script {
     fn set_power(&mut self, _: Power, _: Instant) -> Result<(), Cause> {
         self.refuse.map_or(Ok(()), Err)
     }
-    fn advance(
-        &mut self,
-        data: Option<Lease<'_, Buf>>,
-        now: Instant,
-    ) -> Option<Result<Reply, (Cause, Phase)>> {
+    fn advance(&mut self, data: Option<Lease<'_, Buf>>, now: Instant) -> Option<Result<Reply, Failure>> {
         if now < self.done_at {
             return None;
         }
         if let (Some(mut lease), Ok(_)) = (data, self.end) {
             lease.get().0[0] = 0xaa;
         }
-        Some(self.end.map(|bytes| Reply { words: [0x900, 0, 0, 0], bytes }))
+        Some(self.end.map(|bytes| Reply { words: [0x900, 0, 0, 0], bytes }).map_err(Failure::from))
     }
     fn waits(&self, _: Instant) -> (Why, Instant) {
         (Why::Interrupt, self.waits_at)
@@ -203,7 +199,7 @@ fn a_limit_ends_what_the_engine_does_not() {
         assert_eq!(h.poll(ms(0)), Progress::Waiting { why: Why::Interrupt, until: LIMIT });
         let (done, at) = finish(&mut h, ms(0));
         assert_eq!(at, LIMIT);
-        assert_eq!(done.result, Err(HostError { cause: Cause::Limit, phase, index }));
+        assert_eq!(done.result, Err(HostError { cause: Cause::Limit, phase, index, r1: None }));
         assert_eq!(log.lock().unwrap().halts, [LIMIT]);
     }
 }
