@@ -162,6 +162,7 @@ pub fn machines(data: &[u8]) {
         read_limit: Duration::from_millis(100),
         write_limit: Duration::from_millis(250),
         block_time: Duration::from_micros(90),
+        unit: 1,
     };
     let dir = if kind & 8 == 0 { Dir::Read } else { Dir::Write };
     let options = TransferOptions { open_ended: kind & 16 != 0 };

@@ -31,6 +31,7 @@
 //!     read_limit: Duration::from_millis(100),
 //!     write_limit: Duration::from_millis(250),
 //!     block_time: Duration::from_micros(90),
+//!     unit: 1,
 //! };
 //! let mut read = Transfer::new(&card, Dir::Read, 4096, 8, TransferOptions::default());
 //! let (mut now, mut last, mut sent) = (Instant::ZERO, None, [0; 2]);

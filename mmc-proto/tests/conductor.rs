@@ -111,6 +111,7 @@ fn traits() -> mmc_proto::machine::CardTraits {
         read_limit: Duration::from_millis(100),
         write_limit: Duration::from_millis(250),
         block_time: Duration::from_micros(50),
+        unit: 1,
     }
 }
 

@@ -130,6 +130,7 @@ proptest! {
             read_limit: Duration::from_millis(100),
             write_limit: Duration::from_millis(250),
             block_time: Duration::from_micros(50),
+            unit: 1,
         };
         let dir = if write { Dir::Write } else { Dir::Read };
         let mut card = Card { programming, ..Card::sdhc() };
@@ -168,7 +169,7 @@ proptest! {
     ) {
         let traits = CardTraits {
             rca: 7, blocks: 1 << 20, byte_addressed: false, cmd23: true,
-            read_limit: Duration::MAX, write_limit: Duration::MAX, block_time: Duration::MAX,
+            read_limit: Duration::MAX, write_limit: Duration::MAX, block_time: Duration::MAX, unit: 1,
         };
         let mut identify = Identify::new(&Capabilities::new());
         let mut transfer = Transfer::new(&traits, Dir::Write, 0, 9, TransferOptions::default());

@@ -20,6 +20,7 @@ const CARD: CardTraits = CardTraits {
     read_limit: Duration::from_millis(100),
     write_limit: Duration::from_millis(250),
     block_time: Duration::from_micros(50),
+    unit: 1,
 };
 
 fn transfer(card: &CardTraits, dir: Dir, lba: u64, blocks: u32) -> Transfer {

@@ -35,6 +35,7 @@ pub fn card() -> CardTraits {
         read_limit: Duration::from_millis(100),
         write_limit: Duration::from_millis(250),
         block_time: Duration::from_micros(25),
+        unit: 1,
     }
 }
 

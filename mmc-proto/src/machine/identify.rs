@@ -640,6 +640,7 @@ impl Identify {
             read_limit: SD_READ_LIMIT,
             write_limit: SD_WRITE_LIMIT,
             block_time: block_time(&self.bus),
+            unit: 1,
         };
         Step::Done(Ok(Identified {
             traits,

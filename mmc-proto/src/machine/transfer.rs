@@ -50,6 +50,9 @@ pub struct CardTraits {
     pub write_limit: Duration,
     /// Longest the bus takes to move one block of 512 bytes.
     pub block_time: Duration,
+    /// Addresses and counts must be multiples of this many blocks: 1, or 8 for an eMMC with native sectors of 4 KiB
+    /// (EXT_CSD `DATA_SECTOR_SIZE`).
+    pub unit: u32,
 }
 
 impl CardTraits {

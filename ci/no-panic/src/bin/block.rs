@@ -30,6 +30,7 @@ fn main() {
         read_limit: Duration::from_millis(sink(100)),
         write_limit: Duration::from_millis(sink(500)),
         block_time: Duration::from_micros(sink(40)),
+        unit: 1,
     };
     let disk = Disk::new(host, Queue::new(slots, policy), card, Gather::new(), tags, Settings::default(), ());
     let Ok(mut disk) = disk else { return };

@@ -176,6 +176,7 @@ fn main() {
         read_limit: Duration::ZERO,
         write_limit: Duration::ZERO,
         block_time: Duration::ZERO,
+        unit: 1,
     });
     let t = Transfer::new(&traits, sink(Dir::Read), sink(0), sink(8), sink(TransferOptions::default()));
     sink(t.limit());
