@@ -1,7 +1,9 @@
 //! Commands as a host sees them: an index, an argument, and the shape of what follows.
 
+mod bring_up;
 mod name;
 
+pub use bring_up::SwitchAccess;
 pub use name::{Dialect, name};
 
 use crate::bus::Width;
@@ -185,7 +187,7 @@ impl Command {
     /// CMD11: begins the switch to 1.8 V signalling.
     #[must_use]
     pub const fn voltage_switch() -> Self {
-        Self::plain(11, 0, Response::Short)
+        Self { voltage_switch: true, ..Self::plain(11, 0, Response::Short) }
     }
     /// CMD12: ends a multi-block data phase; R1b (a read has no busy to speak of).
     #[must_use]
