@@ -1,6 +1,7 @@
 //! Cards, as a controller model sees them at the end of the wire.
 
 mod extension;
+mod lock;
 mod log;
 mod medium;
 mod mmc;
