@@ -4,6 +4,7 @@ pub mod bench;
 pub mod bonnie;
 pub mod card;
 pub mod compare;
+pub mod decode;
 pub mod dw;
 pub mod explain;
 pub mod sched;
@@ -28,6 +29,8 @@ pub enum Command {
     Card(card::Args),
     /// Policies alone, over the cards and workloads of a scenario file
     Compare(compare::Args),
+    /// What registers, commands and responses of a card say
+    Decode(decode::Args),
     /// For bringing up a board with the DesignWare host: timeouts, register dumps
     Dw(dw::Args),
     /// A real trace: who waited for whom, for how long, and why
@@ -44,6 +47,7 @@ pub fn run(cli: &Cli) -> std::process::ExitCode {
         Command::Bonnie(args) => bonnie::run(args),
         Command::Card(args) => card::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Decode(args) => decode::run(args),
         Command::Dw(args) => dw::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Sched(args) => sched::run(args),

@@ -9,6 +9,7 @@ pub mod board;
 pub mod bonnie_csv;
 pub mod cli;
 pub mod compare;
+pub mod decode;
 pub mod experiment;
 pub mod fit;
 pub mod output;
