@@ -17,15 +17,9 @@ const SOFT_RT_TIME: Duration = Duration::from_millis(300);
 const SOFT_RT_RATE: u64 = 7000;
 /// Interactive raising ends after this many sectors.
 const SERVICE_CAP: u64 = 120_000;
-/// Sectors that a fast reference device (33000/65536 sectors a µs) moves in its reference time of 2.5 s.
-const REFERENCE: u64 = 1_258_850;
-
-/// How long an interactive stream stays raised on a device of `rate` sectors a second: as long as it takes to
-/// load a large program, between 3 s and 25 s; 3.75 s while the rate is not known.
-pub(crate) fn duration(rate: u64) -> Duration {
-    let ms = REFERENCE.saturating_mul(1000).checked_div(rate).unwrap_or(3750);
-    Duration::from_millis(ms.clamp(3_000, 25_000))
-}
+/// How long a stream stays interactive: what the kernel begins with. There it grows as its estimate of the rate
+/// comes down from that of a fast disk, to 25 s at most; what was measured of its code looks as if it did not.
+const INTERACTIVE_TIME: Duration = Duration::from_millis(3750);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -139,19 +133,19 @@ impl Raise {
         }
     }
 
-    /// It was charged `sectors`; `duration` as of the function of that name.
-    pub(crate) fn served(&mut self, sectors: u64, duration: Duration, now: Instant) {
+    /// It was charged `sectors`.
+    pub(crate) fn served(&mut self, sectors: u64, now: Instant) {
         self.served_since_woke = self.served_since_woke.saturating_add(sectors);
         match self.kind {
             Kind::Not => {}
             Kind::Interactive => {
                 self.served = self.served.saturating_add(sectors);
-                if now.since(self.since) > duration || self.served > SERVICE_CAP {
+                if now.since(self.since) > INTERACTIVE_TIME || self.served > SERVICE_CAP {
                     self.stop(now);
                 }
             }
             Kind::SoftRt if now.since(self.since) > SOFT_RT_TIME => match self.replaced.take() {
-                Some(start) if now.since(start) <= duration => {
+                Some(start) if now.since(start) <= INTERACTIVE_TIME => {
                     self.kind = Kind::Interactive;
                     self.since = start;
                 }
@@ -187,26 +181,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_devices_keep_streams_raised_for_longer() {
-        assert_eq!(duration(0), Duration::from_millis(3750));
-        assert_eq!(duration(335_693).as_millis(), 3750, "two thirds of the reference rate");
-        assert_eq!(duration(40_000), Duration::from_secs(25), "20 MB/s: 31 s by the rule");
-        assert_eq!(duration(10_000_000), Duration::from_secs(3));
-    }
-
-    #[test]
     fn soft_real_time_inside_an_interactive_period_falls_back_to_it() {
         let at = Instant::from_millis;
-        let long = Duration::from_secs(5);
         let wake = Wake { eligible: true, long_idle: true, quiet: true, totally_seeky: false };
         let mut r = Raise::new(at(0));
         r.woken(wake, at(1));
         assert_eq!((r.coefficient(), r.time_factor()), (30, 30));
         r.woken(Wake { long_idle: false, ..wake }, at(500));
         assert_eq!((r.coefficient(), r.time_factor()), (3000, 1));
-        r.served(8, long, at(900));
+        r.served(8, at(900));
         assert_eq!(r.coefficient(), 30);
-        r.served(8, long, at(5002));
+        r.served(8, at(3751));
+        assert_eq!(r.coefficient(), 30, "3.75 s from its beginning");
+        r.served(8, at(3752));
         assert!(!r.is_raised());
     }
 
@@ -217,7 +204,7 @@ mod tests {
         let raised_at = |ms, served| {
             let mut r = Raise::new(at(0));
             r.woken(Wake { eligible: false, ..wake }, at(1000));
-            r.served(served, Duration::ZERO, at(1000));
+            r.served(served, at(1000));
             r.drained(Duration::from_millis(8), at(1001));
             r.woken(wake, at(ms));
             r.is_raised()

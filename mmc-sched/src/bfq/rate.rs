@@ -1,4 +1,5 @@
-//! What the device can do: its rate in the recent past, and the largest budget that follows from it.
+//! What the device can do: its rate in the recent past and the largest budget that follows from it, and whether it
+//! takes several requests at a time.
 //!
 //! The kernel's estimator (spec §5) starts from the rate of a fast disk, 8 to 15 times that of an SD card. This one
 //! starts from nothing, or from what the caller says, and measures the time the device is busy.
@@ -15,6 +16,9 @@ const WINDOW: Duration = Duration::from_millis(300);
 /// Farther than this from the end of the last request is not sequential, in sectors.
 pub(crate) const SEEK: u64 = 800;
 
+/// More at a time than this is queueing in the device (spec §7.4).
+pub(crate) const DEEP: u32 = 3;
+
 /// The measured rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
@@ -25,6 +29,10 @@ pub(crate) struct Rate {
     sectors: u64,
     samples: u32,
     sequential: u32,
+    /// Most requests at the device since the last verdict, completions that count for the next one, and the verdict.
+    most: u32,
+    loaded: u32,
+    queueing: Option<bool>,
 }
 
 impl Rate {
@@ -36,7 +44,28 @@ impl Rate {
             sectors: 0,
             samples: 0,
             sequential: 0,
+            most: 0,
+            loaded: 0,
+            queueing: None,
         }
+    }
+    /// A request came back while `in_flight`, itself included, were at the device; `loaded` if more would have been
+    /// there could the device take them. Each so many of those give a verdict; one that it does is final.
+    pub(crate) fn depth(&mut self, in_flight: u32, loaded: bool) {
+        if self.queueing == Some(true) {
+            return;
+        }
+        self.most = self.most.max(in_flight);
+        self.loaded = self.loaded.saturating_add(loaded.into());
+        if self.loaded > SAMPLES {
+            self.queueing = Some(self.most > DEEP);
+            (self.most, self.loaded) = (0, 0);
+        }
+    }
+    /// The device is known to take one or two requests at a time, so that it gains from waiting for the next
+    /// request of a sequential stream. Not while that is not known.
+    pub(crate) fn one_at_a_time(&self) -> bool {
+        self.queueing == Some(false)
     }
     /// Sectors a second, 0 while not known.
     pub(crate) const fn get(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Who has the device and for how long: slots, their ends, and when to keep the device idle for a stream.
 
+use super::rate::DEEP;
 use super::stream::Stream;
 use super::wf2q::{Place, bits};
 use super::{AHEAD, Bfq, number, raise};
@@ -129,9 +130,8 @@ impl<const N: usize> Bfq<N> {
         });
         self.sent(pool, slot, now);
         if self.settings.low_latency {
-            let duration = raise::duration(self.rate.get());
             let sectors = if self.settings.charge_time { pool.blocks(slot).into() } else { charge };
-            self.edit(i, |s| s.raise.served(sectors, duration, now));
+            self.edit(i, |s| s.raise.served(sectors, now));
             self.apply_weight(i);
         }
         // A class below one that waits gives the device back after each request; so does the idle class always.
@@ -152,6 +152,7 @@ impl<const N: usize> Bfq<N> {
 
     /// A run of `i` came back.
     pub(super) fn came_back(&mut self, pool: &mut Pool<'_>, i: usize, now: Instant) {
+        self.watch_depth();
         self.in_flight = self.in_flight.saturating_sub(1);
         let (busy, slice_idle) = (self.is_busy(i), self.settings.slice_idle);
         self.edit(i, |s| {
@@ -175,6 +176,18 @@ impl<const N: usize> Bfq<N> {
         } else if empty && in_flight == 0 {
             self.expire(pool, i, Expiry::NoMoreRequests, now);
         }
+    }
+
+    /// How many requests the device takes at a time, as seen at a completion. Not told by one that finds too little
+    /// to do, or the stream in service about to send more.
+    fn watch_depth(&mut self) {
+        let soon = self.engine.serving().is_some_and(|i| {
+            let s = self.stream(i);
+            let open = u32::from(s.requests.len()).saturating_add(s.in_flight);
+            open < DEEP && self.in_flight < DEEP && s.thinks_shortly(self.settings.slice_idle)
+        });
+        let loaded = self.in_flight.saturating_add(self.queued) > DEEP && !soon;
+        self.rate.depth(self.in_flight, loaded);
     }
 
     /// The stream `i` was empty and got a request.
@@ -325,7 +338,8 @@ impl<const N: usize> Bfq<N> {
         if self.settings.slice_idle == Duration::ZERO || !s.sync || self.engine.get(i).class() == 2 {
             return false;
         }
-        let boosts = s.is_io_bound()
+        let boosts = self.rate.one_at_a_time()
+            && s.is_io_bound()
             && !s.is_seeky()
             && s.thinks_shortly(self.settings.slice_idle)
             && self.raised_busy() == 0;
