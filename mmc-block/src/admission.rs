@@ -39,7 +39,8 @@ where
         self.tags_in_use() < tags && held < self.scheduler.admits(kind, tags).max(1)
     }
 
-    /// A new request: merges, enters, or waits.
+    /// A request that nothing holds back: it merges, or waits for a tag; whoever calls lets in who can
+    /// ([`admit`](Self::admit)).
     pub(crate) fn enqueue(&mut self, i: u32, request: Request, now: Instant) {
         match self.scheduler.merge(&request, now) {
             Some((id, Inserted::Merged { into })) => {
@@ -50,39 +51,56 @@ where
                 self.statistics.merged = self.statistics.merged.saturating_add(1);
                 self.observer.merged(ticket, &request, head, place, now);
                 self.settle(id, into, now);
-                self.admit(now);
-                return;
             }
             Some((id, Inserted::Queued)) => {
                 self.bind(i, id, now);
                 self.hold(i, request.kind());
-                return;
             }
-            None => {}
+            None => {
+                if let Some(e) = self.table.get_mut(i) {
+                    e.state = State::Waiting;
+                }
+                self.table.push(Which::Waiting(request.kind()), i);
+            }
         }
-        let kind = request.kind();
-        if self.table.first_waiting(kind).is_none() && self.room(kind) && self.enter(i, now) {
-            self.admit(now);
-            return;
-        }
-        self.statistics.tag_waits = self.statistics.tag_waits.saturating_add(1);
-        self.table.push(Which::Waiting(kind), i);
-        self.observer.waits(self.table.ticket(i), &request, now);
     }
 
-    /// Lets in whoever can enter now, oldest first.
+    /// Still no tag after [`admit`](Self::admit).
+    pub(crate) fn note_wait(&mut self, i: u32, now: Instant) {
+        if let Some(e) = self.table.get(i).filter(|e| e.state == State::Waiting) {
+            self.statistics.tag_waits = self.statistics.tag_waits.saturating_add(1);
+            self.observer.waits(self.table.ticket(i), &e.request, now);
+        }
+    }
+
+    /// The first of a queue that may take a tag: a policy that looks after streams leaves tags to those that hold
+    /// none, so that one stream's requests do not bar the way for another's.
+    fn admissible(&self, kind: Kind) -> Option<(u64, Kind, u32)> {
+        if !self.room(kind) {
+            return None;
+        }
+        let mut next = self.table.first_waiting(kind);
+        for _ in 0..self.table.len() {
+            let i = next?;
+            let e = self.table.get(i)?;
+            if self.scheduler.admits_request(&e.request, self.settings.nr_requests) {
+                return Some((e.order, kind, i));
+            }
+            next = self.table.waiting_after(kind, i);
+        }
+        None
+    }
+
+    /// Lets in whoever can enter now, oldest first, and lets go of those that waited for a request that is over.
     pub(crate) fn admit(&mut self, now: Instant) {
         // Each turn takes one out of a queue.
         for _ in 0..self.table.len() {
-            let oldest = KINDS
-                .iter()
-                .filter(|k| self.room(**k))
-                .filter_map(|k| {
-                    let i = self.table.first_waiting(*k)?;
-                    Some((self.table.get(i)?.order, *k, i))
-                })
-                .min_by_key(|(order, ..)| *order);
+            self.release_held(now);
+            let oldest = KINDS.iter().filter_map(|k| self.admissible(*k)).min_by_key(|(order, ..)| *order);
             let Some((_, kind, i)) = oldest else { return };
+            if self.scheduler.len() >= self.scheduler.capacity() {
+                return;
+            }
             self.table.remove(Which::Waiting(kind), i);
             if !self.enter(i, now) {
                 self.table.push_front(Which::Waiting(kind), i);

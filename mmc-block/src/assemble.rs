@@ -5,7 +5,7 @@ use crate::error::BlockError;
 use crate::observer::Observer;
 use crate::tag::{State, Tag, Which};
 use mmc_hal::{Batch, Payload};
-use mmc_sched::{Run, Scheduler};
+use mmc_sched::{Op, Run, Scheduler};
 use mmc_time::Instant;
 
 /// Whether a run can be one command.
@@ -51,7 +51,9 @@ where
             let Some(e) = id.and_then(|id| self.table.by_id(id)).and_then(|i| self.table.get(i)) else {
                 return Fit::Wrong;
             };
-            let Some(buffer) = &e.buffer else { return Fit::BufferOut };
+            if e.state == State::Running {
+                return Fit::BufferOut;
+            }
             let (offset, len) = if run.count == 1 { (run.offset, run.blocks) } else { (0, e.request.blocks) };
             let inside = offset.checked_add(len).is_some_and(|end| end <= e.request.blocks) && len > 0;
             let start = e.request.lba.saturating_add(offset.into());
@@ -60,13 +62,18 @@ where
             }
             lba = lba.saturating_add(len.into());
             blocks = blocks.saturating_add(len);
-            segments = segments.saturating_add(buffer.segments());
+            segments = segments.saturating_add(e.buffer.as_ref().map_or(0, Payload::segments));
             id = id.and_then(|id| self.scheduler.next_member(id));
         }
         if blocks != run.blocks || run.count == 0 {
             return Fit::Wrong;
         }
-        let small = blocks <= self.limits.max_blocks
+        let max = match run.op {
+            Op::Discard => self.features.discard,
+            Op::WriteZeroes => self.features.write_zeroes,
+            _ => Some(self.limits.max_blocks),
+        };
+        let small = max.is_some_and(|max| blocks <= max)
             && segments <= self.limits.max_segments
             && usize::from(run.count) <= capacity;
         if small || run.count == 1 { Fit::Yes } else { Fit::Alone }
@@ -103,16 +110,18 @@ where
             e.part = if run.count == 1 { (run.offset, run.blocks) } else { (0, e.request.blocks) };
             let (from, len) = (bytes(e.part.0), bytes(e.part.1));
             // `fit` has seen room for it, and the range inside it.
-            if let Some(buffer) = e.buffer.take() {
-                match batch.push(buffer, from, len) {
-                    Ok(()) => {
-                        e.state = State::Running;
-                        e.stamps.issued.get_or_insert(now);
-                    }
-                    Err(back) => {
-                        e.buffer = Some(back);
-                        whole = false;
-                    }
+            let pushed = match e.buffer.take() {
+                None => Ok(()),
+                Some(buffer) => batch.push(buffer, from, len),
+            };
+            match pushed {
+                Ok(()) => {
+                    e.state = State::Running;
+                    e.stamps.issued.get_or_insert(now);
+                }
+                Err(back) => {
+                    e.buffer = Some(back);
+                    whole = false;
                 }
             }
         });
@@ -139,7 +148,7 @@ where
     pub(crate) fn unload<P: Batch<Buffer = B>>(&mut self, run: &Run, batch: &mut P) {
         self.for_members(run, |core, i| {
             if let Some(e) = core.table.get_mut(i) {
-                if e.buffer.is_none() {
+                if e.buffer.is_none() && matches!(run.op, Op::Read | Op::Write) {
                     e.buffer = batch.pop();
                 }
             }

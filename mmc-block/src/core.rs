@@ -6,10 +6,10 @@
 
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
-use crate::tag::{Done, Entry, Stamps, State, Table, Tag, Ticket, Which};
+use crate::tag::{Cache, Done, Entry, Stamps, State, Table, Tag, Ticket, Which};
 use mmc_hal::{Batch, Dir, Payload};
 use mmc_proto::host::Capabilities;
-use mmc_proto::machine::{CardTraits, Transfer, TransferError, TransferOptions};
+use mmc_proto::machine::{CardTraits, Transfer, TransferOptions};
 use mmc_sched::{Completed, Dispatch, Flags, Op, Outcome, Request, Run, Scheduler, TuneError};
 use mmc_time::Instant;
 
@@ -48,6 +48,18 @@ impl From<Capabilities> for Limits {
     }
 }
 
+/// What a card can do beside reading and writing; the default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// It has a volatile cache that is on: FUA, PREFLUSH and flushes are commands of their own. Without one they ask
+    /// for nothing.
+    pub cache: bool,
+    /// Most sectors of one discard; `None`: discards are refused.
+    pub discard: Option<u32>,
+    /// Most sectors of one command that makes them read as zero; `None`: refused (write zeroes instead).
+    pub write_zeroes: Option<u32>,
+}
+
 /// One command to send: its requests are marked as running and their buffers are in the batch. Give it back
 /// to [`Core::finish`], once.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,8 +79,10 @@ impl Job {
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Send this; the batch holds its buffers.
+    /// Send this; the batch holds its buffers (none for a discard or write-zeroes).
     Run(Job),
+    /// Flush the card's cache and say how it went ([`Core::finish_flush`]); nothing else is sent meanwhile.
+    Flush,
     /// Nothing now, although requests are queued: ask again at `at`, or after a job was finished.
     Wait {
         /// When to ask again; `None`: only a completion ends the wait.
@@ -104,7 +118,13 @@ pub struct Core<S, T, B, O = ()> {
     pub(crate) card: CardTraits,
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
+    pub(crate) features: Features,
     pub(crate) table: Table<T, B>,
+    /// Commands since the last flush: a stream of flushes shall not keep all else from the card.
+    pub(crate) since_flush: u32,
+    /// A flush runs, and how often the one before it failed in a row.
+    pub(crate) flushing: bool,
+    pub(crate) flush_tries: u16,
     /// Tags in use, by kind.
     pub(crate) held: [usize; 3],
     /// A run whose buffer is still out with an earlier part of the same request.
@@ -168,7 +188,11 @@ where
             card,
             limits,
             settings,
+            features: Features::default(),
             table,
+            since_flush: 1,
+            flushing: false,
+            flush_tries: 0,
             held: [0; 3],
             pending: None,
             order: 0,
@@ -214,58 +238,98 @@ where
         Ok(())
     }
 
-    fn check(&self, r: &Request, buffer: &B) -> Result<(), Refusal> {
+    /// Says what the card can do beside reading and writing. Before the first request.
+    pub fn set_features(&mut self, features: Features) {
+        self.features = features;
+    }
+    /// What the card can do beside reading and writing.
+    pub const fn features(&self) -> &Features {
+        &self.features
+    }
+
+    fn check(&self, r: &Request, buffer: Option<&B>) -> Result<(), Refusal> {
         if let Some(why) = self.stopped {
             return Err(Refusal::Stopped(why));
         }
-        if !matches!(r.op, Op::Read | Op::Write) {
-            return Err(Refusal::Unsupported(r.op));
-        }
+        let max = match r.op {
+            Op::Read | Op::Write => Some(self.limits.max_blocks),
+            Op::Discard => self.features.discard,
+            Op::WriteZeroes => self.features.write_zeroes,
+            _ => None,
+        };
+        let Some(max) = max else { return Err(Refusal::Unsupported(r.op)) };
+        let data = matches!(r.op, Op::Read | Op::Write);
         if r.blocks == 0 {
-            return Err(Refusal::Empty);
+            let flush = r.op == Op::Write && r.flags.contains(Flags::PREFLUSH) && buffer.is_none();
+            return if flush { Ok(()) } else { Err(Refusal::Empty) };
         }
         let end = r.lba.checked_add(r.blocks.into());
         if end.is_none_or(|end| end > self.card.blocks) {
             return Err(Refusal::OutOfRange { lba: r.lba, blocks: r.blocks, capacity: self.card.blocks });
         }
-        if r.blocks > self.limits.max_blocks {
-            return Err(Refusal::TooLong { blocks: r.blocks, max: self.limits.max_blocks });
+        if r.blocks > max {
+            return Err(Refusal::TooLong { blocks: r.blocks, max });
         }
-        let (bytes, needed) = (buffer.bytes(), u64::from(r.blocks).saturating_mul(SECTOR as u64));
-        if u64::try_from(bytes) != Ok(needed) {
+        let bytes = buffer.map_or(0, Payload::bytes);
+        let needed = if data { u64::from(r.blocks).saturating_mul(SECTOR as u64) } else { 0 };
+        if u64::try_from(bytes) != Ok(needed) || data != buffer.is_some() {
             return Err(Refusal::BufferLength { bytes, needed });
         }
-        let (segments, max) = (buffer.segments(), self.limits.max_segments);
+        let (segments, max) = (buffer.map_or(0, Payload::segments), self.limits.max_segments);
         if segments > max {
             return Err(Refusal::Segments { segments, max });
         }
         Ok(())
     }
 
-    /// Accepts a request: it merges into a queued one, takes a tag, or waits for one.
+    /// Accepts a read or a write: it merges into a queued one, takes a tag, or waits for one, or for an earlier request
+    /// that it overlaps (two reads never wait for each other).
     ///
-    /// The card has no volatile cache: FUA and PREFLUSH ask for nothing, and are stripped as Linux does, so
-    /// that the request is an ordinary, mergeable write; it stays a write somebody waits for.
+    /// On a card with a volatile cache ([`Features::cache`]) PREFLUSH has the cache flushed before the data are
+    /// written, and FUA after. On one without they ask for nothing. The scheduler never sees either: the write itself
+    /// is an ordinary, mergeable one that somebody waits for.
     ///
     /// # Errors
     /// [`Refused`]: request and buffer come back and nothing was queued.
     pub fn submit(&mut self, request: Request, buffer: B, now: Instant) -> Result<Ticket, Refused<B>> {
-        if let Err(error) = self.check(&request, &buffer) {
+        if let Err(error) = self.check(&request, Some(&buffer)) {
             return Err(Refused { error, request, buffer });
-        }
-        let mut plain = request;
-        if plain.flags.intersects(Flags::FUA | Flags::PREFLUSH) {
-            plain.flags.remove(Flags::FUA | Flags::PREFLUSH);
-            plain.flags.insert(Flags::SYNC);
         }
         let Some(i) = self.table.reserve() else {
             return Err(Refused { error: Refusal::TableFull, request, buffer });
         };
+        Ok(self.accept(i, request, Some(buffer), now))
+    }
+
+    /// Accepts a request without data: a discard, a write-zeroes, or a flush (a write of no blocks with
+    /// [`Flags::PREFLUSH`], as in Linux). A flush covers every write that completed before it was submitted.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was queued.
+    pub fn submit_bare(&mut self, request: Request, now: Instant) -> Result<Ticket, Refusal> {
+        self.check(&request, None)?;
+        let i = self.table.reserve().ok_or(Refusal::TableFull)?;
+        Ok(self.accept(i, request, None, now))
+    }
+
+    fn accept(&mut self, i: u32, given: Request, buffer: Option<B>, now: Instant) -> Ticket {
         let ticket = self.table.ticket(i);
+        let (mut request, mut cache) = (given, Cache::Nothing);
+        if given.flags.intersects(Flags::FUA | Flags::PREFLUSH) {
+            request.flags.remove(Flags::FUA | Flags::PREFLUSH);
+            request.flags.insert(Flags::SYNC);
+            let fua = given.flags.contains(Flags::FUA);
+            cache = match (given.blocks, given.flags.contains(Flags::PREFLUSH)) {
+                (0, _) => Cache::Only,
+                _ if !self.features.cache => Cache::Nothing,
+                (_, true) => Cache::Before { fua },
+                (_, false) => Cache::After,
+            };
+        }
         let entry = Entry {
-            given: request,
-            request: plain,
-            buffer: Some(buffer),
+            given,
+            request,
+            buffer,
             state: State::Waiting,
             id: None,
             holds: None,
@@ -274,6 +338,7 @@ where
             attempts: 0,
             tries: 0,
             part: (0, request.blocks),
+            cache,
             orphan: false,
             result: Ok(()),
         };
@@ -282,9 +347,61 @@ where
         self.outstanding = self.outstanding.saturating_add(1);
         self.statistics.accepted = self.statistics.accepted.saturating_add(1);
         self.statistics.depth_max = self.statistics.depth_max.max(self.outstanding);
-        self.observer.queued(ticket, &plain, now);
-        self.enqueue(i, plain, now);
-        Ok(ticket)
+        self.observer.queued(ticket, &request, now);
+        if cache == Cache::Only {
+            if self.features.cache {
+                self.wait_for_flush(i)
+            } else {
+                self.over(i, Ok(()), now)
+            }
+            return ticket;
+        }
+        self.table.enlist(i);
+        if self.table.must_wait(i) {
+            self.statistics.held = self.statistics.held.saturating_add(1);
+            self.set_state(i, State::Held);
+            self.table.push(Which::Held, i);
+        } else {
+            self.launch(i, now);
+            self.admit(now);
+            self.note_wait(i, now);
+        }
+        ticket
+    }
+
+    fn set_state(&mut self, i: u32, state: State) {
+        if let Some(e) = self.table.get_mut(i) {
+            e.state = state;
+        }
+    }
+
+    fn wait_for_flush(&mut self, i: u32) {
+        self.set_state(i, State::Flush);
+        self.table.push(Which::Flush, i);
+    }
+
+    /// Nothing that it overlaps is before it any more.
+    fn launch(&mut self, i: u32, now: Instant) {
+        let Some(e) = self.table.get(i) else { return };
+        match e.cache {
+            Cache::Before { .. } => self.wait_for_flush(i),
+            _ => self.enqueue(i, e.request, now),
+        }
+    }
+
+    /// Lets go of those that waited for a request that is over.
+    pub(crate) fn release_held(&mut self, now: Instant) {
+        let mut next = self.table.first_held();
+        // One turn for each that is held; those that are let go do not come back.
+        for _ in 0..self.table.len() {
+            let Some(i) = next else { return };
+            next = self.table.held_after(i);
+            if !self.table.must_wait(i) {
+                self.table.remove(Which::Held, i);
+                self.launch(i, now);
+                self.note_wait(i, now);
+            }
+        }
     }
 
     /// The next command, into an empty `batch`. Asks the scheduler now, so call it when the command can be
@@ -293,10 +410,17 @@ where
         if self.stopped.is_some() {
             return self.drain(now);
         }
+        if self.flushing {
+            return Work::Wait { at: None };
+        }
+        if self.table.wants_flush() && self.since_flush > 0 {
+            return self.begin_flush();
+        }
         // Each turn but the last takes a run apart or drops it; a scheduler has no more runs than slots.
         for _ in 0..self.table.len() {
             let run = match self.take_run(now) {
                 Ok(run) => run,
+                Err(_) if self.table.wants_flush() => return self.begin_flush(),
                 Err(nothing) => return nothing,
             };
             if let Some(work) = self.assemble(&run, batch, now) {
@@ -304,6 +428,46 @@ where
             }
         }
         Work::Wait { at: Some(now) }
+    }
+
+    fn begin_flush(&mut self) -> Work {
+        self.table.begin_flush();
+        self.flushing = true;
+        Work::Flush
+    }
+
+    /// The flush that [`Work::Flush`] asked for has ended. A write that wanted it before its data goes on; flushes,
+    /// and writes that wanted it after, are over. It is repeated, as often as [`Settings::retries`] says, after an
+    /// error that may go away; else all that waited for it fail.
+    pub fn finish_flush(&mut self, result: Result<(), BlockError>, now: Instant) {
+        if !core::mem::take(&mut self.flushing) {
+            return;
+        }
+        self.since_flush = 0;
+        self.statistics.flushes = self.statistics.flushes.saturating_add(1);
+        let again = result.is_err_and(|e| {
+            self.stopped.is_none() && e.is_retryable() && self.flush_tries < self.settings.retries
+        });
+        if again {
+            self.flush_tries = self.flush_tries.saturating_add(1);
+            self.since_flush = 1;
+            self.table.flush_again();
+            return;
+        }
+        self.flush_tries = 0;
+        for _ in 0..self.table.len() {
+            let Some(i) = self.table.pop(Which::Flushing) else { break };
+            let Some(e) = self.table.get_mut(i) else { continue };
+            match (result, e.cache) {
+                (Ok(()), Cache::Before { fua }) => {
+                    e.cache = if fua { Cache::After } else { Cache::Nothing };
+                    self.launch(i, now);
+                    self.note_wait(i, now);
+                }
+                _ => self.over(i, result, now),
+            }
+        }
+        self.admit(now);
     }
 
     /// What goes out next: requests that are sent again, then a part that had to wait for its buffer, then
@@ -339,6 +503,10 @@ where
     pub fn drain(&mut self, now: Instant) -> Work {
         let why = self.stopped.unwrap_or(Stopped::Shutdown);
         for _ in 0..self.table.len() {
+            let Some(i) = self.table.pop(Which::Flush) else { break };
+            self.over(i, Err(BlockError::Stopped(why)), now);
+        }
+        for _ in 0..self.table.len() {
             let run = match self.take_run(now) {
                 Ok(run) => run,
                 Err(nothing) => return nothing,
@@ -356,6 +524,7 @@ where
 
     /// The job goes to the host now: the conversation to hold, with the batch as its payload.
     pub fn start(&mut self, job: &Job, now: Instant) -> Transfer {
+        self.since_flush = self.since_flush.saturating_add(1);
         self.statistics.commands = self.statistics.commands.saturating_add(1);
         self.for_members(&job.run, |core, i| {
             if let Some(e) = core.table.get_mut(i) {
@@ -380,7 +549,7 @@ where
     pub fn finish<P: Batch<Buffer = B>>(
         &mut self,
         job: Job,
-        result: Result<u32, TransferError>,
+        result: Result<u32, BlockError>,
         batch: Option<&mut P>,
         now: Instant,
     ) {
@@ -388,7 +557,7 @@ where
         let mut result = match result {
             Ok(moved) if moved == run.blocks => Ok(()),
             Ok(moved) => Err(BlockError::Short { expected: run.blocks, moved }),
-            Err(e) => Err(BlockError::Transfer(e)),
+            Err(e) => Err(e),
         };
         match batch {
             Some(batch) => self.unload(&run, batch),
@@ -427,7 +596,7 @@ where
     fn worth_again(&self, run: &Run, error: &BlockError) -> bool {
         let tries = self.table.by_id(run.head).and_then(|i| self.table.get(i)).map_or(u16::MAX, |e| e.tries);
         let hopeless = match error {
-            BlockError::Transfer(e) => e.media_gone() || e.needs_reset(),
+            BlockError::Transfer(_) | BlockError::Erase(_) => error.media_gone() || error.needs_reset(),
             BlockError::Short { .. } => false,
             _ => true,
         };
@@ -466,6 +635,12 @@ where
         match self.scheduler.complete(id, Outcome { blocks, failed: false }, now) {
             Some(Completed { last: false, .. }) => e.state = State::Queued,
             // `None` would be a scheduler that has forgotten it: the data are moved all the same.
+            _ if e.cache == Cache::After => {
+                e.id = None;
+                let holds = e.holds.take();
+                self.release(holds);
+                self.wait_for_flush(i);
+            }
             _ => self.over(i, Ok(()), now),
         }
     }
@@ -494,6 +669,10 @@ where
         e.id = None;
         e.stamps.completed = Some(now);
         let (request, orphan, holds) = (e.request, e.orphan, e.holds.take());
+        let listed = e.cache != Cache::Only;
+        if listed {
+            self.table.delist(i);
+        }
         self.release(holds);
         self.outstanding = self.outstanding.saturating_sub(1);
         let count = if result.is_ok() { &mut self.statistics.completed } else { &mut self.statistics.failed };
@@ -544,6 +723,7 @@ where
                 let kind = e.request.kind();
                 self.table.remove(Which::Waiting(kind), i);
             }
+            (State::Held, _) => self.table.remove(Which::Held, i),
             (State::Queued, Some(id)) if e.attempts == 0 && self.scheduler.cancel(id).is_some() => {}
             _ => {
                 e.orphan = true;
@@ -551,6 +731,7 @@ where
             }
         }
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.table.delist(i);
         let entry = self.table.vacate(i);
         self.release(entry.as_ref().and_then(|e| e.holds));
         self.admit(now);

@@ -1,7 +1,7 @@
 //! A core over a host: the polled front.
 
 use crate::core::{Abandoned, Core, Job, Settings, Work};
-use crate::error::{Refused, SetupError, Stopped};
+use crate::error::{BlockError, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Done, Tag, Ticket};
 use mmc_hal::Batch;
@@ -143,7 +143,7 @@ where
                             _ => Next::Wait { why, until },
                         };
                     }
-                    Turn::Done(result, batch) => self.finish(result, batch, now),
+                    Turn::Done(result, batch) => self.finish(result.map_err(BlockError::from), batch, now),
                 }
             }
             if let Some(next) = self.begin(now) {
@@ -153,12 +153,7 @@ where
         Next::Wait { why: Why::Timer, until: now }
     }
 
-    fn finish(
-        &mut self,
-        result: Result<u32, mmc_proto::machine::TransferError>,
-        batch: Option<H::Payload>,
-        now: Instant,
-    ) {
+    fn finish(&mut self, result: Result<u32, BlockError>, batch: Option<H::Payload>, now: Instant) {
         let Some(Running { job, .. }) = self.running.take() else { return };
         match batch {
             Some(mut batch) => {
@@ -186,6 +181,11 @@ where
                 let Some(mut batch) = self.spare() else { return Some(Next::Idle) };
                 match self.core.next(&mut batch, now) {
                     Work::Run(job) => (job, batch),
+                    Work::Flush => {
+                        self.put(batch);
+                        self.core.finish_flush(Ok(()), now);
+                        return None;
+                    }
                     nothing => {
                         self.put(batch);
                         return Some(wait(&nothing, now));
@@ -214,7 +214,7 @@ where
                 self.put(batch);
                 at.map(|at| at.max(now + PATIENCE))
             }
-            Work::Idle => {
+            Work::Idle | Work::Flush => {
                 self.put(batch);
                 None
             }
@@ -308,6 +308,6 @@ fn wait(work: &Work, now: Instant) -> Next {
             let until = at.map_or(Instant::NEVER, |at| at.max(now + PATIENCE));
             Next::Wait { why: Why::Timer, until }
         }
-        Work::Run(_) | Work::Idle => Next::Idle,
+        Work::Run(_) | Work::Flush | Work::Idle => Next::Idle,
     }
 }

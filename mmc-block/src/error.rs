@@ -1,6 +1,6 @@
 //! What is refused at the door, and what a request can end with.
 
-use mmc_proto::machine::TransferError;
+use mmc_proto::machine::{EraseError, TransferError};
 use mmc_sched::{Op, Rejected, Request};
 
 /// Why a request was refused; nothing was queued.
@@ -93,6 +93,10 @@ pub enum BlockError {
     /// The command failed, after all repetitions it was worth.
     #[error("{0}")]
     Transfer(TransferError),
+    /// The erase (of a discard or write-zeroes) failed, after all repetitions it was worth: any of its sectors may be
+    /// gone.
+    #[error("{0}")]
+    Erase(EraseError),
     /// The command ended without an error but moved fewer (or more) blocks than it should.
     #[error("{moved} of {expected} blocks were moved")]
     Short {
@@ -115,17 +119,43 @@ pub enum BlockError {
     BadRun,
 }
 
+impl From<TransferError> for BlockError {
+    fn from(e: TransferError) -> Self {
+        Self::Transfer(e)
+    }
+}
+
+impl From<EraseError> for BlockError {
+    fn from(e: EraseError) -> Self {
+        Self::Erase(e)
+    }
+}
+
 impl BlockError {
     /// The card has left the slot.
     #[must_use]
-    pub fn media_gone(&self) -> bool {
-        matches!(self, Self::Transfer(e) | Self::Quarantined(e) if e.media_gone())
+    pub const fn media_gone(&self) -> bool {
+        match self {
+            Self::Transfer(e) | Self::Quarantined(e) => e.media_gone(),
+            Self::Erase(e) => e.media_gone(),
+            _ => false,
+        }
+    }
+    /// The card must be identified anew before it is used again.
+    #[must_use]
+    pub const fn needs_reset(&self) -> bool {
+        match self {
+            Self::Transfer(e) | Self::Quarantined(e) => e.needs_reset(),
+            Self::Erase(e) => e.needs_reset(),
+            _ => false,
+        }
     }
     /// Sending the same command again may help.
     #[must_use]
-    pub fn is_retryable(&self) -> bool {
+    pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Transfer(e) => e.is_retryable(),
+            Self::Erase(e) => e.is_retryable(),
             Self::Short { .. } => true,
             _ => false,
         }

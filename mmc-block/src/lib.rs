@@ -12,9 +12,8 @@
 //! [`Disk`] is the polled front: `submit`, `poll`, `take_done`. [`Blocking`] waits for each request. [`Init`]
 //! identifies the card. A driver is: a host, [`Init`] over it, and a [`Disk`] of what it found.
 //!
-//! **Requests are never ordered against each other.** As in Linux, overlapping requests that are in the disk at the same
-//! time may be carried out in any order: whoever needs an order waits for the first before submitting the
-//! second.
+//! **Order.** A request never passes an earlier one of the same sectors, unless both read. All others may be carried out
+//! in any order: whoever needs an order waits for the first before submitting the second, or flushes.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -36,9 +35,10 @@ mod disk;
 mod error;
 mod front;
 mod observer;
+mod overlap;
 mod tag;
 
-pub use crate::core::{Abandoned, Core, Job, Limits, SECTOR, Settings, Work};
+pub use crate::core::{Abandoned, Core, Features, Job, Limits, SECTOR, Settings, Work};
 pub use bring_up::{Init, Up};
 pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};

@@ -82,6 +82,10 @@ pub struct Statistics {
     pub commands: u64,
     /// Requests sent again, each time counted.
     pub retries: u64,
+    /// Requests that had to wait for an earlier one they overlap.
+    pub held: u64,
+    /// Flushes of the card's cache, repetitions included.
+    pub flushes: u64,
     /// Requests that had to wait for a tag.
     pub tag_waits: u64,
     /// How long, all together, those that have got one.

@@ -1,6 +1,7 @@
 //! The table of accepted requests: one [`Tag`] each, from `submit` to `take`.
 
 use crate::error::BlockError;
+use crate::overlap::Sectors;
 use core::marker::PhantomData;
 use mmc_sched::{Kind, Request, RequestId};
 use mmc_time::Instant;
@@ -66,9 +67,26 @@ impl<B> core::fmt::Debug for Done<B> {
     }
 }
 
+/// What a request wants of the card's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cache {
+    /// Nothing (any more).
+    Nothing,
+    /// To be flushed before its data, and its own data flushed after if `fua`.
+    Before { fua: bool },
+    /// Its own data to be flushed.
+    After,
+    /// It is a flush.
+    Only,
+}
+
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
+    /// Behind an earlier request that it overlaps.
+    Held,
+    /// Waits for a flush of the card's cache.
+    Flush,
     /// Waits for a tag, outside the scheduler.
     Waiting,
     /// In the scheduler.
@@ -99,6 +117,7 @@ pub(crate) struct Entry<B> {
     pub tries: u16,
     /// The part that was handed out last: first block inside the request, blocks.
     pub part: (u32, u32),
+    pub cache: Cache,
     /// Nobody waits for it any more.
     pub orphan: bool,
     pub result: Result<(), BlockError>,
@@ -108,8 +127,8 @@ pub(crate) struct Entry<B> {
 /// [`Tag::new`].
 pub struct Tag<B> {
     generation: u32,
-    prev: u32,
-    next: u32,
+    /// Neighbours in the list of its state, and in the list of its stretch of sectors.
+    links: [Links; 2],
     /// Not this request's: the index of the request that has *this place's number* as its slot in the
     /// scheduler.
     at_slot: u32,
@@ -120,13 +139,19 @@ impl<B> Tag<B> {
     /// A free place.
     #[must_use]
     pub const fn new() -> Self {
-        Self { generation: 0, prev: NIL, next: NIL, at_slot: NIL, entry: None }
+        Self { generation: 0, links: [Links::NONE; 2], at_slot: NIL, entry: None }
     }
 }
 
 impl<B> Default for Tag<B> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<B> Tag<B> {
+    pub(crate) const fn entry(&self) -> Option<&Entry<B>> {
+        self.entry.as_ref()
     }
 }
 
@@ -139,15 +164,35 @@ impl<B> core::fmt::Debug for Tag<B> {
     }
 }
 
-/// A FIFO of places, linked through the table; a place is in one list at most.
+/// Neighbours in a list.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    prev: u32,
+    next: u32,
+}
+
+impl Links {
+    const NONE: Self = Self { prev: NIL, next: NIL };
+}
+
+/// Which of a place's two pairs of links a list runs through.
+#[derive(Clone, Copy, Debug)]
+enum Through {
+    State,
+    Sectors,
+}
+
+/// A FIFO of places, linked through the table; a place is in at most one list of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,
     tail: u32,
+    through: Through,
 }
 
 impl List {
-    const EMPTY: Self = Self { head: NIL, tail: NIL };
+    const EMPTY: Self = Self { head: NIL, tail: NIL, through: Through::State };
+    pub(crate) const SECTORS: Self = Self { through: Through::Sectors, ..Self::EMPTY };
 
     pub(crate) const fn first(&self) -> Option<u32> {
         if self.head == NIL { None } else { Some(self.head) }
@@ -156,31 +201,47 @@ impl List {
         self.head == NIL
     }
 
-    fn insert<B>(&mut self, tags: &mut [Tag<B>], i: u32, front: bool) {
+    fn links<'a, B>(&self, tags: &'a mut [Tag<B>], i: u32) -> Option<&'a mut Links> {
+        let [state, sectors] = &mut tags.get_mut(i as usize)?.links;
+        Some(match self.through {
+            Through::State => state,
+            Through::Sectors => sectors,
+        })
+    }
+    /// The place behind `i`.
+    pub(crate) fn after<B>(&self, tags: &[Tag<B>], i: u32) -> Option<u32> {
+        let [state, sectors] = &tags.get(i as usize)?.links;
+        let next = match self.through {
+            Through::State => state.next,
+            Through::Sectors => sectors.next,
+        };
+        (next != NIL).then_some(next)
+    }
+
+    pub(crate) fn insert<B>(&mut self, tags: &mut [Tag<B>], i: u32, front: bool) {
         let (prev, next) = if front { (NIL, self.head) } else { (self.tail, NIL) };
-        if let Some(t) = tags.get_mut(i as usize) {
-            (t.prev, t.next) = (prev, next);
+        if let Some(l) = self.links(tags, i) {
+            *l = Links { prev, next };
         }
-        match tags.get_mut(prev as usize) {
-            Some(t) => t.next = i,
+        match self.links(tags, prev) {
+            Some(l) => l.next = i,
             None => self.head = i,
         }
-        match tags.get_mut(next as usize) {
-            Some(t) => t.prev = i,
+        match self.links(tags, next) {
+            Some(l) => l.prev = i,
             None => self.tail = i,
         }
     }
 
-    fn remove<B>(&mut self, tags: &mut [Tag<B>], i: u32) {
-        let Some(t) = tags.get_mut(i as usize) else { return };
-        let (prev, next) = (t.prev, t.next);
-        (t.prev, t.next) = (NIL, NIL);
-        match tags.get_mut(prev as usize) {
-            Some(t) => t.next = next,
+    pub(crate) fn remove<B>(&mut self, tags: &mut [Tag<B>], i: u32) {
+        let Some(l) = self.links(tags, i) else { return };
+        let Links { prev, next } = core::mem::replace(l, Links::NONE);
+        match self.links(tags, prev) {
+            Some(l) => l.next = next,
             None => self.head = next,
         }
-        match tags.get_mut(next as usize) {
-            Some(t) => t.prev = prev,
+        match self.links(tags, next) {
+            Some(l) => l.prev = prev,
             None => self.tail = prev,
         }
     }
@@ -192,6 +253,12 @@ pub(crate) enum Which {
     Free,
     Again,
     Done,
+    /// Waiting for an earlier request that they overlap.
+    Held,
+    /// Waiting for a flush that has not begun.
+    Flush,
+    /// Waiting for the flush that runs.
+    Flushing,
     Waiting(Kind),
 }
 
@@ -201,7 +268,11 @@ pub(crate) struct Table<T, B> {
     free: List,
     again: List,
     done: List,
+    held: List,
+    flush: List,
+    flushing: List,
     waiting: [List; 3],
+    pub(crate) sectors: Sectors,
     buffers: PhantomData<fn() -> B>,
 }
 
@@ -230,7 +301,11 @@ impl<B, T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>> Table<T, B> {
             free,
             again: List::EMPTY,
             done: List::EMPTY,
+            held: List::EMPTY,
+            flush: List::EMPTY,
+            flushing: List::EMPTY,
             waiting: [List::EMPTY; 3],
+            sectors: Sectors::new(),
             buffers: PhantomData,
         }
     }
@@ -293,6 +368,9 @@ impl<B, T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>> Table<T, B> {
             Which::Free => &mut self.free,
             Which::Again => &mut self.again,
             Which::Done => &mut self.done,
+            Which::Held => &mut self.held,
+            Which::Flush => &mut self.flush,
+            Which::Flushing => &mut self.flushing,
             Which::Waiting(Kind::Read) => reads,
             Which::Waiting(Kind::SyncWrite) => syncs,
             Which::Waiting(Kind::Async) => asyncs,
@@ -320,7 +398,40 @@ impl<B, T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>> Table<T, B> {
     pub(crate) fn first_waiting(&self, kind: Kind) -> Option<u32> {
         self.waiting.get(nth(kind))?.first()
     }
+    pub(crate) fn waiting_after(&self, kind: Kind, i: u32) -> Option<u32> {
+        self.waiting.get(nth(kind))?.after(self.tags.as_ref(), i)
+    }
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
+    }
+    pub(crate) fn wants_flush(&self) -> bool {
+        !self.flush.is_empty()
+    }
+    /// Those who wait for a flush wait for the one that begins now.
+    pub(crate) fn begin_flush(&mut self) {
+        self.flushing = core::mem::replace(&mut self.flush, List::EMPTY);
+    }
+    /// The flush that ran has to be repeated: those who waited for it go first.
+    pub(crate) fn flush_again(&mut self) {
+        while let Some(i) = self.last_flushing() {
+            self.remove(Which::Flushing, i);
+            self.push_front(Which::Flush, i);
+        }
+    }
+    fn last_flushing(&self) -> Option<u32> {
+        (self.flushing.tail != NIL).then_some(self.flushing.tail)
+    }
+    /// The first request that was held back, and the one behind `i`.
+    pub(crate) fn first_held(&self) -> Option<u32> {
+        self.held.first()
+    }
+    pub(crate) fn held_after(&self, i: u32) -> Option<u32> {
+        self.held.after(self.tags.as_ref(), i)
+    }
+    pub(crate) fn split(&mut self) -> (&mut Sectors, &mut [Tag<B>]) {
+        (&mut self.sectors, self.tags.as_mut())
+    }
+    pub(crate) fn tags(&self) -> &[Tag<B>] {
+        self.tags.as_ref()
     }
 }
