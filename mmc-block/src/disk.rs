@@ -28,6 +28,16 @@ pub enum Next {
     },
     /// Nothing is queued and nothing runs: submit something.
     Idle,
+    /// The host is lent ([`Disk::lent`]): nothing goes on until [`Disk::give_back`].
+    Lent,
+}
+
+/// Whether somebody else wants the host, or has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loan {
+    No,
+    Wanted,
+    Given,
 }
 
 type Buffer<H> = <<H as Host>::Payload as Batch>::Buffer;
@@ -57,6 +67,7 @@ where
     prepared: Option<(Job, H::Payload)>,
     /// Batches that carry nothing.
     spare: [Option<H::Payload>; 2],
+    loan: Loan,
 }
 
 impl<H, S: Scheduler, T, O> core::fmt::Debug for Disk<H, S, T, O>
@@ -102,7 +113,7 @@ where
         }
         let limits = host.capabilities().into();
         let core = Core::new(scheduler, card, limits, tags, settings, observer)?;
-        Ok(Self { host, core, running: None, prepared: None, spare: [Some(batch), None] })
+        Ok(Self { host, core, running: None, prepared: None, spare: [Some(batch), None], loan: Loan::No })
     }
 
     /// From now on one command is prepared while another runs, with a second, empty batch as large as the
@@ -134,6 +145,9 @@ where
 
     /// Goes on as far as possible without waiting.
     pub fn poll(&mut self, now: Instant) -> Next {
+        if self.loan == Loan::Given {
+            return Next::Lent;
+        }
         for _ in 0..COMMANDS {
             if let Some(running) = &mut self.running {
                 match running.conductor.poll(&mut self.host, now) {
@@ -172,10 +186,18 @@ where
                 self.put(batch);
             }
             let work = self.core.drain(now);
+            if self.loan == Loan::Wanted {
+                self.loan = Loan::Given;
+                return Some(Next::Lent);
+            }
             return Some(wait(&work, now));
         }
         let (job, batch) = match self.prepared.take() {
             Some(ready) => ready,
+            None if self.loan == Loan::Wanted => {
+                self.loan = Loan::Given;
+                return Some(Next::Lent);
+            }
             None => {
                 // Without a batch the host keeps it, and the core has stopped: seen above.
                 let Some(mut batch) = self.spare() else { return Some(Next::Idle) };
@@ -201,7 +223,7 @@ where
     /// While a command runs: takes the next one from the scheduler, if there is a second batch. `Some`: when to
     /// try again.
     fn prepare(&mut self, now: Instant) -> Option<Instant> {
-        if self.prepared.is_some() || self.core.stopped().is_some() {
+        if self.prepared.is_some() || self.core.stopped().is_some() || self.loan != Loan::No {
             return None;
         }
         let mut batch = self.spare()?;
@@ -228,6 +250,25 @@ where
         if let Some(place) = self.spare.iter_mut().find(|s| s.is_none()) {
             *place = Some(batch);
         }
+    }
+
+    /// Asks for the host, for a conversation of the caller's own (a status, a health report, another partition, RPMB,
+    /// raw commands). [`poll`](Self::poll) says [`Next::Lent`] when it is free: at most the running command and a
+    /// prepared one are carried out before, however many requests are queued, and all that are submitted meanwhile wait.
+    ///
+    /// The card must come back as it was: in the transfer state, its user area selected, the bus as it was set.
+    pub fn ask_for_host(&mut self) {
+        if self.loan == Loan::No {
+            self.loan = Loan::Wanted;
+        }
+    }
+    /// The host, while it is lent; drive it with a [`Conductor`] and no longer than needed.
+    pub fn lent(&mut self) -> Option<&mut H> {
+        (self.loan == Loan::Given).then_some(&mut self.host)
+    }
+    /// The host comes back (or is not wanted any more): call [`poll`](Self::poll).
+    pub fn give_back(&mut self) {
+        self.loan = Loan::No;
     }
 
     /// The next finished request, in the order in which they finished.

@@ -122,7 +122,7 @@ impl Play {
                 match next {
                     _ if left == 0 => break,
                     Next::Wait { until, .. } => now = now.max(until),
-                    Next::Idle => {}
+                    Next::Idle | Next::Lent => {}
                 }
             }
         }

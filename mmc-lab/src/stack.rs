@@ -188,7 +188,7 @@ impl<H: Host<Payload = BufBatch>, L: Line> Disk for Stack<H, L> {
             // What the driver did may have raised the line again at this instant.
             if !self.line.service() {
                 return match next {
-                    mmc_block::Next::Idle => Instant::NEVER,
+                    mmc_block::Next::Idle | mmc_block::Next::Lent => Instant::NEVER,
                     mmc_block::Next::Wait { until, .. } => until.min(self.line.next_event()),
                 };
             }

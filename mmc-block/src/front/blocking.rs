@@ -7,7 +7,7 @@ use crate::observer::Observer;
 use crate::tag::Tag;
 use mmc_hal::{Batch, Payload};
 use mmc_proto::host::Host;
-use mmc_proto::machine::{Identified, IdentifyError};
+use mmc_proto::machine::{Conductor, Identified, IdentifyError, Machine, Turn};
 use mmc_sched::{Flags, Op, Request, Scheduler, StreamId};
 use mmc_time::Instant;
 
@@ -126,6 +126,32 @@ where
         self.run(Op::Write, Flags::SYNC, lba, buffer)
     }
 
+    /// Holds a conversation of the caller's own with the card, between two commands of other requests (see
+    /// [`Disk::ask_for_host`]); `payload` as [`Conductor::new`] wants it.
+    pub fn converse<M: Machine>(
+        &mut self,
+        machine: M,
+        payload: Option<H::Payload>,
+    ) -> (M::Output, Option<H::Payload>) {
+        self.disk.ask_for_host();
+        let mut conductor = Conductor::new(machine, payload);
+        loop {
+            let now = self.idle.now();
+            let until = match (self.disk.poll(now), self.disk.lent()) {
+                (_, Some(host)) => match conductor.poll(host, now) {
+                    Turn::Wait { until, .. } => until,
+                    Turn::Done(output, payload) => {
+                        self.disk.give_back();
+                        return (output, payload);
+                    }
+                },
+                (Next::Wait { until, .. }, None) => until,
+                (Next::Idle | Next::Lent, None) => now,
+            };
+            self.idle.wait(until);
+        }
+    }
+
     fn run(&mut self, op: Op, flags: Flags, lba: u64, buffer: B) -> Result<B, Failed<B>> {
         let blocks = u32::try_from(buffer.bytes().div_ceil(crate::SECTOR)).unwrap_or(u32::MAX);
         let mut request = Request::new(op, lba, blocks, StreamId::default());
@@ -145,7 +171,7 @@ where
             }
             match next {
                 Next::Wait { until, .. } => self.idle.wait(until),
-                Next::Idle => return Err(Failed { error: Failure::Lost, buffer: None }),
+                Next::Idle | Next::Lent => return Err(Failed { error: Failure::Lost, buffer: None }),
             }
         }
     }

@@ -248,7 +248,7 @@ where
     let mut same = 0;
     for _ in 0..1_000_000 {
         match disk.poll(now) {
-            Next::Idle => return now,
+            Next::Idle | Next::Lent => return now,
             Next::Wait { until, .. } => {
                 assert!(!until.is_never(), "a wait that nothing ends");
                 same = if until > now { 0 } else { same + 1 };
