@@ -5,16 +5,20 @@ mod lock;
 mod log;
 mod medium;
 mod mmc;
+mod protect;
 mod registers;
 mod sd;
 mod shared;
 mod status;
 mod transfer;
+mod uhs;
 
 pub use log::{CommandLog, Entry};
 pub use mmc::{MmcCard, MmcConfig, MmcConfigError, MmcQuirks, MmcState};
 pub(crate) use registers::crc7;
-pub use registers::{Capacity, ConfigError, Identity, Quirks, Registers, SdConfig, Version};
+pub use registers::{
+    Capacity, ConfigError, Eye, Functions, Identity, Quirks, Registers, SdConfig, Uhs, Version,
+};
 pub use sd::{SdCard, State};
 pub use shared::Shared;
 

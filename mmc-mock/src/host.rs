@@ -5,14 +5,17 @@
 //!
 //! What is simpler than on hardware: data move all at once at the instant their phase ends, so an operation that is
 //! aborted before has moved none, and an error in block `k` is told when the whole phase would have ended. A new
-//! clock or width holds at once; the supply takes 1 ms.
+//! clock, width or timing holds at once; the supply takes 1 ms, another signal level 6 ms.
+//!
+//! Sample point `p` of `n` is at 180° + `p` × 360° / `n` of the clock period. A card that is sampled outside of its eye
+//! answers with a wrong CRC; what it sends then is received to the end and thrown away.
 
 use crate::card::{Bits, Card, Sent, Token, crc7};
 use crate::{Wakes, Wire};
 use mmc_hal::{Dir, Payload};
 use mmc_proto::bus::{BusConfig, Power, Signal};
-use mmc_proto::command::{Command, DataShape, Gate, Response};
-use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Supervised, Why};
+use mmc_proto::command::{Command, DataShape, Gate, Response, Stop};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Slot, Supervised, Why};
 use mmc_time::{Duration, Instant};
 use std::marker::PhantomData;
 
@@ -21,6 +24,10 @@ pub const POWER_TIME: Duration = Duration::from_millis(1);
 /// How long the host waits for a block that does not come, from the instant at which the phase would have ended
 /// (100 ms is the read limit of SDHC cards).
 pub const DATA_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long the clock stands while the signal level changes.
+pub const LEVEL_TIME: Duration = Duration::from_millis(5);
+/// When DAT3:0 must be high again after that.
+pub const RELEASE_TIME: Duration = Duration::from_millis(1);
 
 /// The engine of the mock host; [`MockHost::new`] gives the host itself.
 #[derive(Debug)]
@@ -28,7 +35,14 @@ pub struct MockHost<P, C> {
     card: C,
     caps: Capabilities,
     wire: Wire,
+    bus: BusConfig,
     step: Step,
+    /// What the slot shows, the SDIO interrupt apart.
+    present: bool,
+    changes: u32,
+    /// The SDIO interrupt: armed, and seen since.
+    armed: bool,
+    attention: bool,
     payload: PhantomData<fn(P) -> P>,
 }
 
@@ -51,6 +65,32 @@ enum Step {
         words: Result<[u32; 4], Cause>,
         /// The direction of the data phase the card has opened.
         phase: Option<Dir>,
+    },
+    /// The response could not be read, but the one block that follows comes all the same, until `at`.
+    Drain {
+        shape: DataShape,
+        cause: Cause,
+        at: Instant,
+    },
+    /// All data have passed at `at`, and the host sends CMD12 by itself.
+    Stop {
+        reply: Reply,
+        at: Instant,
+    },
+    /// CMD12 has been answered, or not; the host knows at `at`.
+    Stopped {
+        reply: Reply,
+        at: Instant,
+        words: Result<[u32; 4], Cause>,
+    },
+    /// The clock stands until `at`, when the new level and `bus` hold.
+    Level {
+        bus: BusConfig,
+        at: Instant,
+    },
+    /// The card has until `at` to let its lines go.
+    Release {
+        at: Instant,
     },
     /// All blocks have passed at `at`.
     Data {
@@ -77,25 +117,72 @@ impl<P: Payload, C: Card> MockHost<P, C> {
     /// It stops whatever it does at once, so an operation never outlasts the caller's limit.
     #[must_use]
     pub fn new(card: C, caps: Capabilities) -> Supervised<Self> {
-        let engine =
-            Self { card, caps, wire: Wire { hz: 0, lines: 1 }, step: Step::Idle, payload: PhantomData };
+        let engine = Self {
+            present: card.present(),
+            card,
+            caps,
+            wire: Wire { hz: 0, lines: 1 },
+            bus: BusConfig::default(),
+            step: Step::Idle,
+            changes: 0,
+            armed: false,
+            attention: false,
+            payload: PhantomData,
+        };
         Supervised::new(engine, Duration::ZERO)
     }
     /// The card.
     pub fn card(&self) -> &C {
         &self.card
     }
-    /// Clock and lines in use.
+    /// Clock and lines in use; twice the lines where data go on both edges.
     #[must_use]
     pub fn wire(&self) -> Wire {
         self.wire
+    }
+    /// The bus as it was last set.
+    #[must_use]
+    pub fn bus_config(&self) -> BusConfig {
+        self.bus
+    }
+
+    /// Where in the clock period it samples, in degrees.
+    fn phase(&self) -> u16 {
+        let points = u32::from(self.caps.sample_points.max(1));
+        ((180 + u32::from(self.bus.sample) * 360 / points) % 360) as u16
+    }
+    /// Whether what the card sends at `now` arrives right.
+    fn reads_right(&self, now: Instant) -> bool {
+        self.card.samples_right(self.phase(), now)
+    }
+    /// Gives the card the clock, lines, level and timing of `bus`.
+    fn drive(&mut self, bus: &BusConfig, now: Instant) {
+        let hz = bus.hz.min(self.caps.max_hz);
+        self.bus = BusConfig { hz, ..*bus };
+        self.wire = Wire { hz, lines: bus.width.lines() }.with_ddr(bus.timing.ddr());
+        self.card.bus(hz, bus.width.lines(), now);
+        self.card.signal(bus.signal, bus.timing, now);
+    }
+    /// Looks at the card detect switch.
+    fn look(&mut self) {
+        if self.card.present() != self.present {
+            self.present = !self.present;
+            self.changes = self.changes.wrapping_add(1);
+        }
     }
 
     /// When the present step moves on by itself.
     fn next(&self) -> Instant {
         match self.step {
             Step::Idle => Instant::NEVER,
-            Step::Answered { at, .. } | Step::Data { at, .. } | Step::Over { at, .. } => at,
+            Step::Answered { at, .. }
+            | Step::Drain { at, .. }
+            | Step::Data { at, .. }
+            | Step::Stop { at, .. }
+            | Step::Stopped { at, .. }
+            | Step::Level { at, .. }
+            | Step::Release { at }
+            | Step::Over { at, .. } => at,
             Step::Held { since, .. } | Step::Busy { since, .. } => self.card.busy_until(since).max(since),
         }
     }
@@ -106,16 +193,36 @@ impl<P: Payload, C: Card> MockHost<P, C> {
             self.card.idle_clocks(80);
         }
         let arrived = start + self.wire.clocks(Wire::command_clocks(cmd.init_clocks));
+        let (words, answered, phase) = self.ask(&cmd, arrived);
+        let at = arrived + self.wire.clocks(Wire::response_clocks(cmd.response, answered));
+        if let (Err(cause), Some(shape), Some(Dir::Read)) = (words, cmd.data, phase)
+            && shape.blocks == 1
+            && !self.reads_right(arrived)
+        {
+            let at = self.wire.read_end(at, 1, shape.block_len, self.card.ready(0));
+            return Step::Drain { shape, cause, at };
+        }
+        Step::Answered { cmd, at, words, phase }
+    }
+    /// The card's answer as it is received, whether there was one, and the data phase it has opened.
+    fn ask(&mut self, cmd: &Command, arrived: Instant) -> (Result<[u32; 4], Cause>, bool, Option<Dir>) {
         let answer = self.card.command(cmd.index, cmd.arg, arrived);
-        let clocks = Wire::response_clocks(cmd.response, answer.response.is_some());
         let words = match (cmd.response, answer.response) {
             (Response::None, _) => Ok([0; 4]),
             (_, None) if !self.card.present() => Err(Cause::NoCard),
             (_, None) => Err(Cause::Timeout),
+            (_, Some(_)) if !self.reads_right(arrived) => Err(Cause::Crc),
             (kind, Some(bits)) => check(kind, cmd.index, &bits),
         };
         let phase = answer.data.map(|p| if p.read { Dir::Read } else { Dir::Write });
-        Step::Answered { cmd, at: arrived + self.wire.clocks(clocks), words, phase }
+        (words, answer.response.is_some(), phase)
+    }
+    /// Sends CMD12 by itself at `start`.
+    fn stop(&mut self, reply: Reply, start: Instant) -> Step {
+        let arrived = start + self.wire.clocks(Wire::command_clocks(false));
+        let (words, answered, _) = self.ask(&Command::stop_transmission(), arrived);
+        let at = arrived + self.wire.clocks(Wire::response_clocks(Response::Short, answered));
+        Step::Stopped { reply, at, words }
     }
 
     /// The response is in: what follows.
@@ -158,6 +265,7 @@ impl<P: Payload, C: Card> MockHost<P, C> {
         let (len, mut left) = (usize::from(shape.block_len), lease.bytes());
         let mut bounce = vec![0; len];
         let mut first = Ok(());
+        let right = shape.dir == Dir::Write || self.reads_right(at);
         while left > 0 {
             let payload = lease.get();
             // As many whole blocks as lie in one piece of memory, at once; a block across a border by itself.
@@ -166,7 +274,7 @@ impl<P: Payload, C: Card> MockHost<P, C> {
             let room = cursor.offset..cursor.offset + whole;
             let mut moved = match shape.dir {
                 Dir::Read => match payload.segment_mut(cursor.segment).and_then(|s| s.get_mut(room)) {
-                    Some(blocks) if whole > 0 => self.card.send_many(blocks, at),
+                    Some(blocks) if whole > 0 && right => self.card.send_many(blocks, at),
                     _ => 0,
                 },
                 Dir::Write => match payload.segment(cursor.segment).and_then(|s| s.get(room)) {
@@ -177,7 +285,11 @@ impl<P: Payload, C: Card> MockHost<P, C> {
             if moved == 0 {
                 let result = match shape.dir {
                     Dir::Read => {
-                        let sent = self.card.send(&mut bounce, at);
+                        let mut sent = self.card.send(&mut bounce, at);
+                        if sent == Sent::Good && !right {
+                            sent = Sent::BadCrc;
+                            bounce.iter_mut().for_each(|b| *b = b.rotate_left(1));
+                        }
                         if sent != Sent::Nothing {
                             cursor.copy(payload, &mut bounce, Dir::Read);
                         }
@@ -288,6 +400,9 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
         if self.wire.hz == 0 {
             return Err(Cause::Unsupported("a command while the card clock is stopped"));
         }
+        if !self.caps.auto_stop && cmd.data.is_some_and(|d| d.stop == Stop::Auto) {
+            return Err(Cause::Unsupported("sending CMD12 by itself"));
+        }
         let held = cmd.gate == Gate::Idle && self.card.busy_until(now) > now;
         self.step = if held { Step::Held { cmd: *cmd, since: now } } else { self.send(*cmd, now) };
         Ok(())
@@ -299,25 +414,36 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
         if bus.width > self.caps.width {
             return Err(Cause::Unsupported("more data lines than are wired"));
         }
-        if bus.signal != Signal::V3_3 {
+        if bus.signal != Signal::V3_3 && !self.caps.v1_8 {
             return Err(Cause::Unsupported("signal levels other than 3.3 V"));
         }
-        self.wire = Wire { hz: bus.hz.min(self.caps.max_hz), lines: bus.width.lines() };
-        self.card.bus(self.wire.hz, self.wire.lines, now);
-        self.step = Step::Over { at: now, result: Ok(Reply::default()) };
+        if !self.caps.timings.has(bus.timing) {
+            return Err(Cause::Unsupported("a timing it cannot drive"));
+        }
+        if bus.sample != 0 && bus.sample >= self.caps.sample_points {
+            return Err(Cause::Unsupported("a sample point it does not have"));
+        }
+        self.step = if bus.signal == self.bus.signal {
+            self.drive(bus, now);
+            Step::Over { at: now, result: Ok(Reply::default()) }
+        } else {
+            self.wire.hz = 0;
+            self.card.bus(0, self.bus.width.lines(), now);
+            Step::Level { bus: *bus, at: now + LEVEL_TIME }
+        };
         Ok(())
     }
     fn set_power(&mut self, power: Power, now: Instant) -> Result<(), Cause> {
         self.card.power(power == Power::On, now);
         if power == Power::Off {
-            self.wire = Wire { hz: 0, lines: 1 };
-            self.card.bus(0, 1, now);
+            self.drive(&BusConfig::default(), now);
         }
         self.step = Step::Over { at: now + POWER_TIME, result: Ok(Reply::default()) };
         Ok(())
     }
     fn advance(&mut self, mut data: Option<Lease<'_, P>>, now: Instant) -> Option<Ended> {
         // Held, answered, data, busy, over: each step is taken at its own instant, however late the call.
+        self.look();
         loop {
             let due = self.next();
             if due > now {
@@ -337,6 +463,7 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
                     };
                     let reply = Reply { words, bytes: shape.bytes() };
                     match moved {
+                        Ok(()) if shape.stop == Stop::Auto => Step::Stop { reply, at },
                         Ok(()) if busy => Step::Busy { reply, since: at },
                         Ok(()) => Step::Over { at, result: Ok(reply) },
                         Err((cause, at)) => {
@@ -345,6 +472,30 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
                         }
                     }
                 }
+                Step::Drain { shape, cause, at } => {
+                    // The data are the host's to throw away.
+                    let _ = self.card.send(&mut vec![0; shape.block_len.into()], at);
+                    Step::Over { at, result: Err((cause, Phase::Command).into()) }
+                }
+                Step::Stop { reply, at } => self.stop(reply, at),
+                Step::Stopped { mut reply, at, words } => match words {
+                    Ok([r1, ..]) => {
+                        reply.words[1] = r1;
+                        Step::Busy { reply, since: at }
+                    }
+                    Err(cause) => {
+                        let r1 = Some(reply.words[0]);
+                        Step::Over { at, result: Err(Failure { cause, phase: Phase::Data, r1 }) }
+                    }
+                },
+                Step::Level { bus, at } => {
+                    self.drive(&bus, at);
+                    Step::Release { at: at + RELEASE_TIME }
+                }
+                Step::Release { at } if self.card.lines_low(at) => {
+                    Step::Over { at, result: Err((Cause::VoltageSwitch, Phase::Bus).into()) }
+                }
+                Step::Release { at } => Step::Over { at, result: Ok(Reply::default()) },
                 Step::Busy { reply, .. } => Step::Over { at: due, result: Ok(reply) },
                 Step::Over { result, .. } => {
                     self.step = Step::Idle;
@@ -361,6 +512,15 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
     }
     fn halted(&mut self, _: Instant) -> bool {
         true
+    }
+    fn slot(&mut self, now: Instant) -> Slot {
+        self.look();
+        self.attention |= self.armed && self.card.interrupt(now);
+        let (present, changes) = (Some(self.present), self.changes);
+        Slot { present, write_protected: None, changes, sdio: self.attention }
+    }
+    fn sdio_interrupt(&mut self, enable: bool) {
+        (self.armed, self.attention) = (enable, false);
     }
 }
 

@@ -9,7 +9,7 @@ use mmc_time::{Duration, Instant};
 pub struct Wire {
     /// Card clock in Hz; 0 is stopped.
     pub hz: u32,
-    /// Data lines in use: 1, 4 or 8.
+    /// Data lines in use: 1, 4 or 8; twice as many where data go on both edges of the clock.
     pub lines: u8,
 }
 
@@ -19,6 +19,13 @@ impl Wire {
     /// Clocks after which a host gives up on a response.
     pub const RESPONSE_TIMEOUT: u64 = 64;
 
+    /// The same wire with data on both edges of the clock, if so: each line carries two bits a clock. Its two CRCs
+    /// interleave, so that a block still has 18 clocks around its data (`spec/card.md` §1.4).
+    #[must_use]
+    pub const fn with_ddr(self, ddr: bool) -> Self {
+        let lines = if ddr { self.lines.saturating_mul(2) } else { self.lines };
+        Self { lines, ..self }
+    }
     /// `n` card clocks, rounded up to nanoseconds; `Duration::MAX` when the clock is stopped.
     #[must_use]
     pub fn clocks(&self, n: u64) -> Duration {
@@ -82,5 +89,7 @@ mod tests {
         assert_eq!(w.write_block_clocks(512), 1052);
         assert_eq!(w.clocks(1042), Duration::from_nanos(20_840));
         assert_eq!(Wire { hz: 0, lines: 4 }.clocks(1), Duration::MAX);
+        assert_eq!(w.with_ddr(true).read_block_clocks(512), 512 + 18);
+        assert_eq!(w.with_ddr(false), w);
     }
 }

@@ -187,7 +187,7 @@ fn some_flushes_never_end_and_a_good_host_knows_whose() {
 #[test]
 fn a_host_that_believes_tran_speed_breaks_the_rules() {
     let mut h = Host::new(zoo::card("tran-speed-5a", Profile::ideal(), 1).unwrap());
-    assert_eq!(h.card.config().csd(false)[3], 0x5a);
+    assert_eq!(h.card.config().csd(0)[3], 0x5a);
     h.card.bus(50_000_000, 1, h.now);
     h.short(13, h.rca);
     assert!(h.card.violations()[0].contains("default speed allows at most 25000000"));

@@ -138,7 +138,7 @@ fn ideal() -> SdConfig {
 fn every_card_of_the_zoo_comes_up_and_shows_its_registers() {
     for preset in zoo::list() {
         let config = zoo::card(preset.name, Profile::ideal(), 1).unwrap();
-        let (cid, csd, scr) = (config.cid(), config.csd(false), config.scr());
+        let (cid, csd, scr) = (config.cid(), config.csd(0), config.scr());
         let high = config.capacity() != mmc_mock::card::Capacity::Standard;
         let h = Host::new(config, "", SpiConfig::default());
         assert_eq!(h.initialise(), Ok(high), "{}", preset.name);

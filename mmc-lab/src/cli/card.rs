@@ -138,7 +138,7 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
         ("cmd23", yes(config.cmd23)),
         ("high_speed", yes(config.high_speed)),
         ("cid", hex(&config.cid())),
-        ("csd", hex(&config.csd(false))),
+        ("csd", hex(&config.csd(0))),
         ("scr", hex(&config.scr())),
         ("ssr", hex(&config.ssr(4))),
     ];

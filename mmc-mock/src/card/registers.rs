@@ -3,8 +3,9 @@
 //! Bit numbers are the standard's: bit 0 is the last bit of the last byte (`spec/card.md` §6–§10).
 
 use super::Bits;
+use crate::storage::Storage;
 use crate::timing::Profile;
-use mmc_time::Duration;
+use mmc_time::{Duration, Instant};
 
 /// Which specification a card follows; decides SD_SPEC of the SCR and which commands exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub enum Capacity {
     High,
     /// Up to 2 TiB, sector addresses.
     Extended,
+    /// SDUC, up to 128 TiB, sector addresses of 38 bits.
+    Ultra,
 }
 
 /// What the CID says.
@@ -54,7 +57,8 @@ pub struct Identity {
 pub struct SdConfig {
     /// The specification it follows.
     pub version: Version,
-    /// Size in sectors of 512 bytes; up to 4,194,304 it is an SDSC card, up to 67,108,863 SDHC, above SDXC.
+    /// Size in sectors of 512 bytes; up to 4,194,304 it is an SDSC card, up to 67,108,863 SDHC, up to 4,294,705,152
+    /// SDXC, above SDUC.
     pub sectors: u64,
     /// Its CID.
     pub identity: Identity,
@@ -66,6 +70,14 @@ pub struct SdConfig {
     pub cmd23: bool,
     /// Whether it has extension registers (CMD48, CMD49), with power-off notification and a cache.
     pub extension: bool,
+    /// Whether it knows CMD20 (speed class control).
+    pub speed_class: bool,
+    /// Whether it has write protect groups (CMD28 to CMD30); SDSC only.
+    pub protect_groups: bool,
+    /// Whether CMD38 with argument 1 discards (leaves the old data where they are) instead of erasing.
+    pub discard: bool,
+    /// What it offers at 1.8 V; `None`: it is no UHS-I card.
+    pub uhs: Option<Uhs>,
     /// From the first ACMD41 with a voltage window until it is ready; the standard allows 1 s.
     pub power_up: Duration,
     /// What commands cost.
@@ -95,6 +107,106 @@ pub struct Quirks {
     pub tran_speed: Option<u8>,
     /// A flush of the cache never ends, and nothing in it becomes safe.
     pub flush_never_ends: bool,
+    /// It is under power and signals with 1.8 V when the test begins: its host was reset without a power cycle.
+    pub left_at_1_8: bool,
+    /// It holds its lines low for ever after CMD11.
+    pub switch_hangs: bool,
+    /// It locks up, deaf until power is cycled, at a CMD19 in DDR50.
+    pub ddr50_tuning_hangs: bool,
+    /// So many ACMD41 after power-up get no answer.
+    pub deaf_acmd41: u8,
+    /// The answer to CMD8 has the pattern, but no voltage.
+    pub echo_without_voltage: bool,
+    /// Once it has stored so many blocks, each write is a WP_VIOLATION; after the next power cycle writes go well and
+    /// store nothing.
+    pub dies_after: Option<u64>,
+    /// Once it has stored so many blocks, writes go well and store nothing.
+    pub forgets_after: Option<u64>,
+    /// CMD38 with argument 1 (discard) is an error, whatever the SD status says.
+    pub discard_fails: bool,
+}
+
+/// What a UHS-I card offers once it signals with 1.8 V, beside SDR12 and SDR25 (`spec/card.md` §2.7, §10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uhs {
+    /// 100 MHz.
+    pub sdr50: bool,
+    /// 208 MHz.
+    pub sdr104: bool,
+    /// 50 MHz on both edges.
+    pub ddr50: bool,
+    /// Driver types: bit n for function n of group 3 (1 A, 2 C, 3 D); bit 0 (B) counts as set.
+    pub drivers: u8,
+    /// Current limits: bit n for function n of group 4 (1: 400 mA … ); bit 0 (200 mA) counts as set.
+    pub limits: u8,
+    /// Where its bits can be sampled.
+    pub eye: Eye,
+}
+
+impl Uhs {
+    /// All modes, all driver types, up to 800 mA, and an eye of this seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { sdr50: true, sdr104: true, ddr50: true, drivers: 0b1111, limits: 0b1111, eye: Eye::new(seed) }
+    }
+}
+
+/// When, within the clock period, what the card sends can be sampled in SDR50 and SDR104; in the other modes a host
+/// that samples by the book is always right.
+///
+/// The bits are good from `delay_ps` after the edge for the rest of a period, but for `blur_ps`. The delay grows by
+/// `drift_ps` and shrinks again, over and over, as a card does that warms up and cools down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eye {
+    /// Picoseconds from the clock edge to the first good instant, at the least.
+    pub delay_ps: u32,
+    /// Picoseconds of each period that are not good.
+    pub blur_ps: u32,
+    /// How far the delay drifts.
+    pub drift_ps: u32,
+    /// How long it takes there and back.
+    pub drift_period: Duration,
+    /// Where in the drift it is at instant 0.
+    pub drift_start: Duration,
+}
+
+impl Eye {
+    /// An eye of 0.58 periods at 208 MHz, at a place that `seed` decides; never where a host samples that does not
+    /// tune. It drifts by 300 ps in half a minute: a good choice stays good.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        let hash = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self {
+            delay_ps: 2500 + ((hash >> 32) % 1500) as u32,
+            blur_ps: 2020,
+            drift_ps: 300,
+            drift_period: Duration::from_secs(60),
+            drift_start: Duration::from_millis((hash >> 8) % 60_000),
+        }
+    }
+    /// Whether a host that samples at `phase` degrees of a clock of `hz` is right.
+    pub(super) fn holds(&self, hz: u32, phase: u16, now: Instant) -> bool {
+        let period = 1_000_000_000_000 / u64::from(hz.max(1));
+        let (drift, round) = (u64::from(self.drift_ps), self.drift_period.as_nanos().max(2));
+        let at = (now.as_nanos() % round + self.drift_start.as_nanos()) % round;
+        let half = round / 2;
+        let there = if at < half { at } else { round - at };
+        let moved = (u128::from(drift) * u128::from(there) / u128::from(half)) as u64;
+        let delay = (u64::from(self.delay_ps) + moved) % period.max(1);
+        let sampled = u64::from(phase % 360) * period / 360;
+        (sampled + period - delay) % period.max(1) < period.saturating_sub(self.blur_ps.into())
+    }
+}
+
+/// The functions CMD6 has selected; the groups that have any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Functions {
+    /// Group 1: 0 default speed or SDR12, 1 high speed or SDR25, 2 SDR50, 3 SDR104, 4 DDR50.
+    pub access: u8,
+    /// Group 3: 0 driver type B, 1 A, 2 C, 3 D.
+    pub driver: u8,
+    /// Group 4: 0 200 mA, 1 400 mA, 2 600 mA, 3 800 mA.
+    pub limit: u8,
 }
 
 /// Registers of a real card, as dumped. CRC7 and end bit of CID and CSD are set anew when they are sent: dumps often
@@ -103,7 +215,7 @@ pub struct Quirks {
 pub struct Registers {
     /// Bits 127:0, the first byte is the manufacturer.
     pub cid: [u8; 16],
-    /// Bits 127:0, structure 0 or 1.
+    /// Bits 127:0, structure 0, 1 or 2.
     pub csd: [u8; 16],
     /// Bits 63:0.
     pub scr: [u8; 8],
@@ -112,13 +224,14 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The size the CSD says, in sectors of 512 bytes; `None` for a structure other than 0 and 1.
+    /// The size the CSD says, in sectors of 512 bytes; `None` for structure 3.
     #[must_use]
     pub fn sectors(&self) -> Option<u64> {
         let csd = |high, low| get(&self.csd, high, low);
         match csd(127, 126) {
             0 => Some(((csd(73, 62) + 1) << (csd(49, 47) + 2 + csd(83, 80))) / 512),
             1 => Some((csd(69, 48) + 1) * 1024),
+            2 => Some((csd(75, 48) + 1) * 1024),
             _ => None,
         }
     }
@@ -187,6 +300,10 @@ impl SdConfig {
             high_speed: true,
             cmd23: true,
             extension: false,
+            speed_class: false,
+            protect_groups: false,
+            discard: false,
+            uhs: None,
             power_up: Duration::from_millis(20),
             profile,
             seed,
@@ -199,11 +316,20 @@ impl SdConfig {
                 busy_delay: Duration::ZERO,
                 tran_speed: None,
                 flush_never_ends: false,
+                left_at_1_8: false,
+                switch_hangs: false,
+                ddr50_tuning_hangs: false,
+                deaf_acmd41: 0,
+                echo_without_voltage: false,
+                dies_after: None,
+                forgets_after: None,
+                discard_fails: false,
             },
         }
     }
-    /// The card that showed `registers`. Version, size, CMD23 and extension registers (which count only from version
-    /// 3 on) and high speed (command class 10) are what they say.
+    /// The card that showed `registers`. Version, size, CMD20, CMD23 and extension registers (which count only from
+    /// version 3 on), high speed (command class 10), write protect groups and discard are what they say. UHS-I cannot be
+    /// told from them: set [`uhs`](Self::uhs).
     ///
     /// # Errors
     /// [`ConfigError::Sectors`] when the CSD has no size this crate's card can have.
@@ -224,6 +350,11 @@ impl SdConfig {
             high_speed: version >= Version::V1_1 && get(&registers.csd, 94, 94) == 1,
             cmd23: version >= Version::V3 && get(&registers.scr, 33, 33) == 1,
             extension: version >= Version::V3 && get(&registers.scr, 34, 34) == 1,
+            speed_class: version >= Version::V3 && get(&registers.scr, 32, 32) == 1,
+            protect_groups: get(&registers.csd, 127, 126) == 0
+                && get(&registers.csd, 31, 31) == 1
+                && get(&registers.csd, 90, 90) == 1,
+            discard: registers.ssr.is_some_and(|ssr| get(&ssr, 313, 313) == 1),
             registers: Some(registers),
             ..Self::new(profile, seed)
         };
@@ -238,7 +369,8 @@ impl SdConfig {
             _ if self.registers.is_some_and(|r| get(&r.csd, 127, 126) == 0) => Capacity::Standard,
             0..=4_194_304 => Capacity::Standard,
             4_194_305..=67_108_863 => Capacity::High,
-            _ => Capacity::Extended,
+            67_108_864..=4_294_705_152 => Capacity::Extended,
+            _ => Capacity::Ultra,
         }
     }
     /// Whether such a card can be.
@@ -252,7 +384,7 @@ impl SdConfig {
             _ if self.sectors == 0 => return size("there is at least one"),
             _ if self.quirks.wraps_at == Some(0) => return size("wraps_at is at least 1"),
             _ if self.registers.is_some_and(|r| r.sectors() != Some(self.sectors)) => {
-                return size("its CSD says another size, or has a structure other than 0 and 1");
+                return size("its CSD says another size, or has structure 3");
             }
             // The last byte address is one that 32 bits can say.
             Capacity::Standard if self.sectors > 1 << 23 => return size("byte addresses end at 4 GiB"),
@@ -265,7 +397,14 @@ impl SdConfig {
             }
             // C_SIZE 0x1010 is the least a high capacity card may say, 0x3ffeff the most of an SDXC card.
             _ if self.sectors < 0x1011 * 1024 => return size("SDHC starts at 4,211,712 sectors"),
-            _ if self.sectors > 0x3f_ff00 * 1024 => return size("SDXC ends at 4,294,705,152 sectors"),
+            // C_SIZE 0x400000 is the least an SDUC card may say, 0xfffffff the most.
+            Capacity::Ultra if self.sectors < 0x40_0001 * 1024 => {
+                return size("SDXC ends at 4,294,705,152 sectors, SDUC starts at 4,294,968,320");
+            }
+            Capacity::Ultra if self.sectors > Storage::MAX_SECTORS => {
+                return size("SDUC ends at 274,877,906,944 sectors");
+            }
+            Capacity::Ultra if self.version < Version::V3 => return version("SDUC", Version::V3),
             Capacity::High if self.version < Version::V2 => return version("SDHC", Version::V2),
             Capacity::Extended if self.version < Version::V3 => return version("SDXC", Version::V3),
             _ => {}
@@ -278,6 +417,15 @@ impl SdConfig {
         }
         if self.extension && self.version < Version::V3 {
             return version("extension registers", Version::V3);
+        }
+        if self.uhs.is_some() && self.version < Version::V3 {
+            return version("UHS-I", Version::V3);
+        }
+        if self.speed_class && self.version < Version::V2 {
+            return version("CMD20", Version::V2);
+        }
+        if self.protect_groups && self.capacity() != Capacity::Standard {
+            return size("write protect groups are for SDSC cards");
         }
         if self.rca == 0 {
             return Err(ConfigError::Rca);
@@ -318,17 +466,25 @@ impl SdConfig {
         put(&mut r, 11, 8, id.month.into());
         seal(r)
     }
-    /// The CSD, CRC7 included; TRAN_SPEED follows the speed in use.
+    /// The CSD as it left the factory, CRC7 included; TRAN_SPEED follows the access mode (function of group 1) in use.
     #[must_use]
-    pub fn csd(&self, high_speed: bool) -> [u8; 16] {
+    pub fn csd(&self, access: u8) -> [u8; 16] {
         let mut r = self.registers.map_or([0; 16], |r| r.csd);
-        let speed = self.quirks.tran_speed.unwrap_or(if high_speed { 0x5a } else { 0x32 });
-        put(&mut r, 103, 96, speed.into());
+        let speed = match access {
+            0 => 0x32,
+            2 | 4 => 0x0b,
+            3 => 0x2b,
+            _ => 0x5a,
+        };
+        put(&mut r, 103, 96, self.quirks.tran_speed.unwrap_or(speed).into());
         if self.registers.is_some() {
             return seal(r);
         }
-        // Classes 0, 2, 4, 5 and 8; 10 with CMD6.
-        put(&mut r, 95, 84, if self.version >= Version::V1_1 { 0x535 } else { 0x135 });
+        // Classes 0, 2, 4, 5, 7 and 8; 6 with groups, 10 with CMD6, 11 with extension registers.
+        put(&mut r, 95, 84, 0b1_1011_0101);
+        put(&mut r, 90, 90, self.protect_groups.into());
+        put(&mut r, 94, 94, u64::from(self.version >= Version::V1_1));
+        put(&mut r, 95, 95, self.extension.into());
         put(&mut r, 46, 46, 1);
         put(&mut r, 45, 39, 0x7f);
         put(&mut r, 28, 26, 2);
@@ -339,15 +495,22 @@ impl SdConfig {
             put(&mut r, 73, 62, c_size);
             put(&mut r, 61, 50, 0b101_101_101_101);
             put(&mut r, 49, 47, mult);
+            put(&mut r, 31, 31, self.protect_groups.into());
             put(&mut r, 25, 22, bl_len);
         } else {
-            put(&mut r, 127, 126, 1);
+            let ultra = self.capacity() == Capacity::Ultra;
+            put(&mut r, 127, 126, if ultra { 2 } else { 1 });
             put(&mut r, 119, 112, 0x0e);
             put(&mut r, 83, 80, 9);
-            put(&mut r, 69, 48, self.sectors / 1024 - 1);
+            put(&mut r, if ultra { 75 } else { 69 }, 48, self.sectors / 1024 - 1);
             put(&mut r, 25, 22, 9);
         }
         seal(r)
+    }
+    /// Sectors of a write protect group, as the CSD says: so many erase sectors.
+    pub(super) fn group_sectors(&self) -> u64 {
+        let csd = self.csd(0);
+        (get(&csd, 38, 32) + 1) * (get(&csd, 45, 39) + 1) << (get(&csd, 25, 22).max(9) - 9)
     }
     /// The SCR.
     #[must_use]
@@ -359,7 +522,10 @@ impl SdConfig {
         put(&mut r, 59, 56, (self.version as u64).min(2));
         put(&mut r, 51, 48, 0b0101);
         put(&mut r, 47, 47, u64::from(self.version >= Version::V3));
+        put(&mut r, 32, 32, u64::from(self.speed_class));
         put(&mut r, 33, 33, u64::from(self.cmd23));
+        // SDUC came with version 7.
+        put(&mut r, 41, 38, if self.capacity() == Capacity::Ultra { 3 } else { 0 });
         put(&mut r, 34, 34, u64::from(self.extension));
         r
     }
@@ -391,36 +557,68 @@ impl SdConfig {
         put(&mut r, 407, 402, 1 + p.erase.as_millis() / 1000);
         put(&mut r, 401, 400, 1);
         put(&mut r, 330, 330, u64::from(self.extension));
+        put(&mut r, 313, 313, u64::from(self.discard));
+        put(
+            &mut r,
+            399,
+            396,
+            if self.uhs.is_some() { if p.wr_bps >= 30_000_000 { 3 } else { 1 } } else { 0 },
+        );
         r
     }
-    /// The 64 bytes CMD6 sends for `arg`, and the function of group 1 (0 or 1) that is in use after them if they
-    /// switch.
+    /// The functions of `group` (1..=6) as CMD6 lists them, bit n for function n, at 1.8 V or not. Function 15 is
+    /// always there: it means no change.
+    fn functions(&self, group: u32, v1_8: bool) -> u16 {
+        let uhs = self.uhs.filter(|_| v1_8);
+        0x8001
+            | match (group, uhs) {
+                (1, None) => u16::from(self.high_speed) << 1,
+                (1, Some(u)) => {
+                    2 | u16::from(u.sdr50) << 2 | u16::from(u.sdr104) << 3 | u16::from(u.ddr50) << 4
+                }
+                (3, Some(u)) => u16::from(u.drivers & 0xf),
+                (4, Some(u)) => u16::from(u.limits & 0xf),
+                _ => 0,
+            }
+    }
+    /// The 64 bytes CMD6 sends for `arg` where `current` are in use, at 1.8 V or not, and the functions that are in use
+    /// after them if they switch.
     #[must_use]
-    pub fn switch_status(&self, arg: u32, current: u8) -> ([u8; 64], u8) {
+    pub fn switch_status(&self, arg: u32, current: Functions, v1_8: bool) -> ([u8; 64], Functions) {
         let mut r = [0; 64];
-        let has = |group: u32, f: u32| f == 0 || (group == 1 && f == 1 && self.high_speed);
         let mut refused = false;
         let mut after = current;
         for group in 1..=6 {
             let low = 4 * (group - 1);
-            let wanted = (arg >> low) & 15;
-            let now = if group == 1 { u32::from(current) } else { 0 };
-            let selected = match wanted {
-                15 => now,
-                f if has(group, f) => f,
+            let support = self.functions(group, v1_8);
+            let mut none = 0;
+            let in_use = match group {
+                1 => &mut after.access,
+                3 => &mut after.driver,
+                4 => &mut after.limit,
+                _ => &mut none,
+            };
+            let selected = match (arg >> low) & 15 {
+                15 => *in_use,
+                f if support >> f & 1 == 1 => f as u8,
                 _ => {
                     refused = true;
                     15
                 }
             };
-            if group == 1 && selected != 15 {
-                after = selected as u8;
+            if selected != 15 {
+                *in_use = selected;
             }
-            let support = if group == 1 && self.high_speed { 0x8003 } else { 0x8001 };
-            put(&mut r, 415 + 16 * (group - 1), 400 + 16 * (group - 1), support);
+            put(&mut r, 415 + 16 * (group - 1), 400 + 16 * (group - 1), support.into());
             put(&mut r, 379 + low, 376 + low, selected.into());
         }
-        put(&mut r, 511, 496, if refused { 0 } else { 100 });
+        let milliamps = match after.access {
+            _ if refused => 0,
+            2 | 4 => 200,
+            3 => 200 * (u64::from(after.limit) + 1),
+            _ => 100,
+        };
+        put(&mut r, 511, 496, milliamps);
         put(&mut r, 375, 368, 1);
         let switches = arg >> 31 == 1 && !refused;
         (r, if switches { after } else { current })
@@ -508,7 +706,7 @@ mod tests {
         for sectors in [4, 4096, 31_360, 2_097_152, 4_194_304] {
             let c = SdConfig { sectors, version: Version::V1_1, cmd23: false, ..config() };
             c.check().unwrap();
-            let r = c.csd(false);
+            let r = c.csd(0);
             assert_eq!((get(&r, 127, 126), get(&r, 103, 96)), (0, 0x32));
             let blocks = (get(&r, 73, 62) + 1) << (get(&r, 49, 47) + 2);
             assert_eq!(blocks << (get(&r, 83, 80) - 9), sectors);
@@ -520,12 +718,15 @@ mod tests {
             (0xff60 * 1024, Capacity::High),
             (0x1_0000 * 1024, Capacity::Extended),
             (4_294_705_152, Capacity::Extended),
+            (0x40_0001 * 1024, Capacity::Ultra),
+            (1 << 38, Capacity::Ultra),
         ] {
             let c = SdConfig { sectors, ..config() };
             c.check().unwrap();
-            let r = c.csd(true);
-            assert_eq!((c.capacity(), get(&r, 127, 126), get(&r, 103, 96)), (capacity, 1, 0x5a));
-            assert_eq!((get(&r, 69, 48) + 1) * 1024, sectors);
+            let r = c.csd(1);
+            let structure = if capacity == Capacity::Ultra { 2 } else { 1 };
+            assert_eq!((c.capacity(), get(&r, 127, 126), get(&r, 103, 96)), (capacity, structure, 0x5a));
+            assert_eq!((get(&r, 75, 48) + 1) * 1024, sectors);
         }
     }
 
@@ -537,6 +738,8 @@ mod tests {
         assert!(text(SdConfig { sectors: 4_195_328, ..config() }).contains("SDHC starts"));
         assert!(text(SdConfig { sectors: 8_000_001, ..config() }).contains("multiples of 1024"));
         assert!(text(SdConfig { sectors: 1 << 32, ..config() }).contains("SDXC ends"));
+        assert!(text(SdConfig { sectors: (1 << 38) + 1024, ..config() }).contains("SDUC ends"));
+        assert!(text(SdConfig { protect_groups: true, ..config() }).contains("write protect groups"));
         assert!(text(SdConfig { version: Version::V1_1, cmd23: false, ..config() }).contains("SDHC needs"));
         assert!(text(SdConfig { version: Version::V2, ..config() }).contains("CMD23 needs"));
         assert!(text(SdConfig { rca: 0, ..config() }).contains("RCA"));
@@ -549,14 +752,14 @@ mod tests {
     proptest! {
         /// A dump from anywhere is a card, or an error that says why not; never a panic.
         #[test]
-        fn any_registers_are_a_card_or_an_error(cid: [u8; 16], csd: [u8; 16], scr: [u8; 8], structure in 0..3_u8) {
+        fn any_registers_are_a_card_or_an_error(cid: [u8; 16], csd: [u8; 16], scr: [u8; 8], structure in 0..4_u8) {
             let csd = { let mut c = csd; c[0] = c[0] & 0x3f | structure << 6; c };
             let dump = Registers { cid, csd, scr, ssr: None };
             match SdConfig::from_registers(dump, Profile::ideal(), 0) {
                 Ok(c) => {
                     prop_assert!(SdCard::new(c.clone()).is_ok());
                     prop_assert_eq!(Some(c.sectors), dump.sectors());
-                    prop_assert_eq!((&c.cid()[..15], &c.csd(false)[4..15], c.scr()), (&cid[..15], &csd[4..15], scr));
+                    prop_assert_eq!((&c.cid()[..15], &c.csd(0)[4..15], c.scr()), (&cid[..15], &csd[4..15], scr));
                     prop_assert!(c.cid()[15] == crc7(&cid[..15]) << 1 | 1);
                 }
                 Err(e) => prop_assert!(!e.to_string().is_empty()),
@@ -568,7 +771,7 @@ mod tests {
             let sectors = sectors >> unit << unit;
             let c = SdConfig { sectors, ..config() };
             if c.check().is_ok() {
-                let dump = Registers { cid: c.cid(), csd: c.csd(true), scr: c.scr(), ssr: None };
+                let dump = Registers { cid: c.cid(), csd: c.csd(1), scr: c.scr(), ssr: None };
                 prop_assert_eq!(dump.sectors(), Some(sectors));
                 prop_assert!(SdCard::new(c).is_ok());
             }
@@ -596,13 +799,52 @@ mod tests {
     #[test]
     fn cmd6_switches_only_when_every_group_can() {
         let c = config();
-        let check = c.switch_status(0x00ff_fff1, 0);
+        let access = |access| Functions { access, ..Functions::default() };
+        let cmd6 = |arg, now| {
+            let (r, after) = c.switch_status(arg, access(now), false);
+            (r, after.access)
+        };
+        let check = cmd6(0x00ff_fff1, 0);
         assert_eq!((check.0[13], check.0[16] & 15, check.1), (3, 1, 0), "mode 0 only looks");
-        let set = c.switch_status(0x80ff_fff1, 0);
+        let set = cmd6(0x80ff_fff1, 0);
         assert_eq!((set.0[1], set.0[16] & 15, set.1), (100, 1, 1));
-        let bad = c.switch_status(0x80ff_f1f1, 0);
+        let bad = cmd6(0x80ff_f1f1, 0);
         assert_eq!((bad.0[1], bad.0[15] & 15, bad.0[16] & 15, bad.1), (0, 15, 1, 0));
-        let keep = c.switch_status(0x80ff_ffff, 1);
+        let keep = cmd6(0x80ff_ffff, 1);
         assert_eq!((keep.0[16] & 15, keep.1), (1, 1));
+    }
+
+    #[test]
+    fn the_uhs_modes_are_there_at_1_8_v_only() {
+        let c = SdConfig { uhs: Some(Uhs { ddr50: false, limits: 0b11, ..Uhs::new(1) }), ..config() };
+        let none = Functions::default();
+        assert_eq!(c.switch_status(0x00ff_ffff, none, false).0[13], 0x03);
+        let (r, _) = c.switch_status(0x00ff_ffff, none, true);
+        assert_eq!((r[13], r[9], r[7]), (0x0f, 0x0f, 0x03), "access modes, drivers, limits");
+        let (r, after) = c.switch_status(0x80ff_11f3, none, true);
+        assert_eq!((after.access, after.driver, after.limit), (3, 1, 1));
+        assert_eq!((r[0], r[1], r[16] & 15, r[15]), (1, 0x90, 3, 0x11), "400 mA");
+        let (r, after) = c.switch_status(0x80ff_fff4, after, true);
+        assert_eq!((r[16] & 15, after.access), (15, 3), "no DDR50: nothing switches");
+        assert_eq!(c.csd(3)[3], 0x2b);
+    }
+
+    #[test]
+    fn an_eye_is_open_for_its_share_of_the_period_and_drifts() {
+        let eye = Eye { drift_ps: 1550, drift_period: Duration::from_secs(20), ..Eye::new(7) };
+        let open = |hz, at| (0..360).filter(|&p| eye.holds(hz, p, at)).count();
+        for s in 0..20 {
+            let at = Instant::from_secs(s);
+            assert!((200..=212).contains(&open(208_000_000, at)), "0.58 of the period");
+            assert!(open(100_000_000, at) > 280 && open(400_000, at) >= 359);
+        }
+        for seed in 0..200 {
+            let still = Eye::new(seed);
+            assert!(!still.holds(208_000_000, 180, Instant::ZERO), "nobody is lucky without tuning");
+            assert!(still.holds(100_000_000, 180, Instant::ZERO), "SDR50 goes without");
+        }
+        let good = |at: Instant| (0..360).map(|p| eye.holds(208_000_000, p, at)).collect::<Vec<_>>();
+        assert_eq!(good(Instant::from_secs(3)), good(Instant::from_secs(23)), "and comes back");
+        assert_ne!(good(Instant::from_secs(3)), good(Instant::from_secs(8)));
     }
 }

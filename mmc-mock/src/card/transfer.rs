@@ -1,7 +1,9 @@
 //! Data phases of an SD card: blocks in and out, their time, and how they end.
 
+use super::registers::Functions;
 use super::sd::{SdCard, State, Volatile};
 use super::status::OUT_OF_RANGE;
+use super::uhs::TUNING;
 use super::{Sent, Token};
 use crate::fault::What;
 use crate::timing::Timing;
@@ -10,23 +12,36 @@ use mmc_time::{Duration, Instant};
 /// Where the blocks come from or go to.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A register; then the function of group 1 that CMD6 selects.
-    Register([u8; 64], Option<u8>),
+    /// A register; then the functions that CMD6 selects.
+    Register([u8; 64], Option<Functions>),
     /// Storage, from this byte on.
     Read(u64),
     /// To storage, from this byte on.
     Write(u64),
-    /// A block of extension registers.
-    Extension(Vec<u8>),
-    /// To the extension registers this argument names.
-    ToExtension(u32),
+    /// A block of something else.
+    Bytes(Vec<u8>),
+    /// A block to something else.
+    To(Target),
+}
+
+/// Where a block goes that is not stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// The extension registers this argument names (CMD49).
+    Extension(u32),
+    /// CMD27.
+    Csd,
+    /// CMD42.
+    Lock,
+    /// CMD56.
+    General,
 }
 
 impl Source {
-    pub(super) fn register(bytes: &[u8], speed: Option<u8>) -> Self {
+    pub(super) fn register(bytes: &[u8], after: Option<Functions>) -> Self {
         let mut all = [0; 64];
         all[..bytes.len()].copy_from_slice(bytes);
-        Self::Register(all, speed)
+        Self::Register(all, after)
     }
 }
 
@@ -76,7 +91,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn is_read(&self) -> bool {
-        !matches!(self.source, Source::Write(_) | Source::ToExtension(_))
+        !matches!(self.source, Source::Write(_) | Source::To(_))
     }
     fn is_last(&self) -> bool {
         self.left == Some(self.k)
@@ -113,7 +128,7 @@ impl SdCard {
         faults: &[What],
     ) {
         let aligned = self.check_width();
-        let writes = matches!(source, Source::Write(_) | Source::ToExtension(_));
+        let writes = matches!(source, Source::Write(_) | Source::To(_));
         self.v.state = if writes { State::Rcv } else { State::Data };
         let faults = faults.to_vec();
         let stream = if matches!(source, Source::Read(_)) { block_len.into() } else { 0 };
@@ -142,6 +157,17 @@ impl SdCard {
         (place, u64::from(run.at_once(len / 512)).min(room) as u32)
     }
 
+    /// A tuning block that no host took is over when its time is: the bits have passed, read or not.
+    pub(super) fn let_tuning_end(&mut self, now: Instant) {
+        let Some(run) = &self.v.run else { return };
+        let clocks = 56 + 512 / u64::from(self.v.width) + 18;
+        let time =
+            Duration::from_nanos((clocks * 1_000_000_000).checked_div(self.hz.into()).unwrap_or(u64::MAX));
+        let tuning = matches!(run.source, Source::Register(bytes, _) if bytes == TUNING);
+        if tuning && now >= run.started + time {
+            self.end_run(now);
+        }
+    }
     /// The data phase is over, by itself or by a command. A write programs what it has taken; the busy time of
     /// its whole service counts from its command.
     pub(super) fn end_run(&mut self, now: Instant) {
@@ -149,11 +175,11 @@ impl SdCard {
         let Some(run) = run.take() else { return };
         *state = State::Tran;
         match run.source {
-            Source::Register(_, speed) => {
-                if let Some(speed) = speed
+            Source::Register(_, after) => {
+                if let Some(after) = after
                     && run.is_last()
                 {
-                    self.v.speed = speed;
+                    self.v.functions = after;
                 }
             }
             Source::Read(at) if run.k > 0 => {
@@ -184,7 +210,7 @@ impl SdCard {
         let n = block.len().min(len.into());
         match &run.source {
             Source::Register(bytes, _) => block[..n].copy_from_slice(&bytes[..n]),
-            Source::Extension(bytes) => block[..n].copy_from_slice(&bytes[..n]),
+            Source::Bytes(bytes) => block[..n].copy_from_slice(&bytes[..n]),
             Source::Read(start) => {
                 let at = start + u64::from(k) * u64::from(len);
                 if let Some(bit) = self.refuses(true, at, len) {
@@ -194,7 +220,7 @@ impl SdCard {
                     refused = self.storage.read(self.place(at).0, &mut block[..n]).is_err();
                 }
             }
-            Source::Write(_) | Source::ToExtension(_) => {}
+            Source::Write(_) | Source::To(_) => {}
         }
         let Some(run) = &mut self.v.run else { return Sent::Nothing };
         if refused {
@@ -228,9 +254,9 @@ impl SdCard {
             return Token::Nothing;
         };
         let (k, len) = (run.k, run.block_len);
-        let (start, register) = match run.source {
+        let (start, target) = match run.source {
             Source::Write(start) => (start, None),
-            Source::ToExtension(arg) => (0, Some(arg)),
+            Source::To(target) => (0, Some(target)),
             _ => return Token::Nothing,
         };
         let at = start + u64::from(k) * u64::from(len);
@@ -243,13 +269,23 @@ impl SdCard {
             Token::Nothing
         } else if damaged {
             Token::CrcError
-        } else if let Some(arg) = register {
+        } else if let Some(target) = target {
             self.end_run(now);
-            self.write_extension(arg, block, now);
+            match target {
+                Target::Extension(arg) => self.write_extension(arg, block, now),
+                Target::Csd => self.program_csd(block, now),
+                Target::Lock => self.apply_lock(block, now),
+                Target::General => {
+                    self.general.copy_from_slice(block);
+                    self.work(now);
+                }
+            }
             return Token::Accepted;
         } else if let Some(bit) = self.refuses(false, at, len) {
             self.v.status.raise(bit);
             Token::Nothing
+        } else if !self.stores() {
+            Token::Accepted
         } else {
             self.remember(self.place(at).0);
             match self.storage.write(self.place(at).0, block) {
@@ -274,7 +310,10 @@ impl SdCard {
     pub(super) fn take_blocks(&mut self, blocks: &[u8], now: Instant) -> usize {
         let Some(Run { source: Source::Write(start), .. }) = self.v.run else { return 0 };
         // Each sector of the cache remembers what was below it.
-        if self.v.extension.cache_on || !self.undo.is_empty() {
+        if self.v.extension.cache_on || !self.undo.is_empty() || self.by_the_block() {
+            return 0;
+        }
+        if self.refuses(false, start, 512).is_some() {
             return 0;
         }
         let (at, n) = self.bulk(start, blocks.len());

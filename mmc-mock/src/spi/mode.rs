@@ -112,7 +112,7 @@ impl Card for SpiSd {
             (false, 1, _) | (true, 41, _) => return self.op_cond(index, arg, now),
             (false, 9 | 10, State::Tran) => {
                 let config = self.card.config();
-                let register = if index == 9 { config.csd(self.card.is_high_speed()) } else { config.cid() };
+                let register = if index == 9 { self.card.csd() } else { config.cid() };
                 return self.register(index, register, now);
             }
             (false, 9 | 10, _) => return illegal(state),
