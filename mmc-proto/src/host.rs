@@ -301,6 +301,28 @@ pub trait Host: Send {
     fn poll(&mut self, now: Instant) -> Progress<Self::Payload>;
     /// Ends the running operation early; `poll` still delivers exactly one completion.
     fn abort(&mut self, now: Instant);
+    /// Hands over the transfer that will follow the running operation, so that the host can map its memory and
+    /// write its descriptors meanwhile. It starts by [`submit_prepared`](Self::submit_prepared), and not before. One at a
+    /// time; the payload belongs to the host until it is started or taken back.
+    ///
+    /// # Errors
+    /// It comes back: the host prepares nothing (most), not this, or has one already. Submit it when its time comes.
+    fn prepare(&mut self, cmd: Command, payload: Self::Payload) -> Result<(), SubmitError<Self::Payload>> {
+        let error = HostError::new(Cause::Unsupported("nothing is prepared here"), Phase::Submit, cmd.index);
+        Err(SubmitError { error, operation: Operation::Transfer(cmd, payload) })
+    }
+    /// As [`submit`](Self::submit) of the transfer that was prepared.
+    ///
+    /// # Errors
+    /// Nothing was started; what was prepared still is.
+    fn submit_prepared(&mut self, until: Instant, now: Instant) -> Result<(), HostError> {
+        let _ = (until, now);
+        Err(HostError::new(Cause::Unsupported("nothing is prepared"), Phase::Submit, 255))
+    }
+    /// Takes back what was prepared and not started.
+    fn unprepare(&mut self) -> Option<(Command, Self::Payload)> {
+        None
+    }
     /// What the slot shows; may be called at any time, also while an operation runs.
     fn slot(&mut self, now: Instant) -> Slot {
         let _ = now;
@@ -330,6 +352,15 @@ impl<H: Host + ?Sized> Host for &mut H {
     }
     fn abort(&mut self, now: Instant) {
         (**self).abort(now);
+    }
+    fn prepare(&mut self, cmd: Command, payload: Self::Payload) -> Result<(), SubmitError<Self::Payload>> {
+        (**self).prepare(cmd, payload)
+    }
+    fn submit_prepared(&mut self, until: Instant, now: Instant) -> Result<(), HostError> {
+        (**self).submit_prepared(until, now)
+    }
+    fn unprepare(&mut self) -> Option<(Command, Self::Payload)> {
+        (**self).unprepare()
     }
     fn slot(&mut self, now: Instant) -> Slot {
         (**self).slot(now)
@@ -393,6 +424,33 @@ pub trait Engine: Send {
         data: Option<Lease<'_, Self::Payload>>,
         now: Instant,
     ) -> Result<(), Cause>;
+    /// Takes `data` for a later [`start_prepared`](Self::start_prepared) of `cmd`, while another operation may run:
+    /// memory is mapped and descriptors are written where the running one's are not.
+    ///
+    /// # Errors
+    /// Nothing was taken.
+    fn prepare(&mut self, cmd: &Command, data: Lease<'_, Self::Payload>) -> Result<(), Cause> {
+        let _ = (cmd, data);
+        Err(Cause::Unsupported("nothing is prepared here"))
+    }
+    /// As [`start`](Self::start) of what [`prepare`](Self::prepare) took; from now on
+    /// [`finish`](Self::finish) gives it back.
+    ///
+    /// # Errors
+    /// Nothing was started; it is still prepared.
+    fn start_prepared(
+        &mut self,
+        cmd: &Command,
+        data: Lease<'_, Self::Payload>,
+        now: Instant,
+    ) -> Result<(), Cause> {
+        let _ = (cmd, data, now);
+        Err(Cause::Unsupported("nothing is prepared here"))
+    }
+    /// Gives back what `prepare` took and nobody started; the device has never heard of it.
+    fn unprepare(&mut self, data: Lease<'_, Self::Payload>) {
+        let _ = data;
+    }
     /// Starts a change of the bus; `advance` says when it is done.
     ///
     /// # Errors

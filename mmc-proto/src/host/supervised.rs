@@ -27,6 +27,8 @@ pub struct Supervised<E: Engine> {
     grace: Duration,
     state: State,
     payload: Option<E::Payload>,
+    /// A transfer that was handed over early, and the bytes of its data phase.
+    prepared: Option<(Command, E::Payload, u64)>,
     /// A payload whose device would not stop, and the bytes of its data phase.
     quarantine: Option<(E::Payload, u64)>,
     /// The last instant somebody told us.
@@ -52,7 +54,15 @@ enum State {
 impl<E: Engine> Supervised<E> {
     /// `grace`: how long the device may take to stop after an error or a limit (stated to callers).
     pub const fn new(engine: E, grace: Duration) -> Self {
-        Self { engine, grace, state: State::Idle, payload: None, quarantine: None, seen: Instant::ZERO }
+        Self {
+            engine,
+            grace,
+            state: State::Idle,
+            payload: None,
+            prepared: None,
+            quarantine: None,
+            seen: Instant::ZERO,
+        }
     }
     /// The engine, to look at only.
     pub const fn engine(&self) -> &E {
@@ -261,6 +271,52 @@ impl<E: Engine> Host for Supervised<E> {
         }
     }
 
+    fn prepare(&mut self, cmd: Command, mut payload: E::Payload) -> Result<(), SubmitError<E::Payload>> {
+        let result = if self.prepared.is_some() {
+            Err(Cause::Busy)
+        } else {
+            self.check(&cmd, Some(&payload))
+                .and_then(|bytes| self.engine.prepare(&cmd, Lease(&mut payload, bytes)).map(|()| bytes))
+        };
+        match result {
+            Ok(bytes) => {
+                self.prepared = Some((cmd, payload, bytes));
+                Ok(())
+            }
+            Err(cause) => Err(SubmitError {
+                error: HostError::new(cause, Phase::Submit, cmd.index),
+                operation: Operation::Transfer(cmd, payload),
+            }),
+        }
+    }
+
+    fn submit_prepared(&mut self, until: Instant, now: Instant) -> Result<(), HostError> {
+        self.seen = self.seen.max(now);
+        let Some((cmd, mut payload, bytes)) = self.prepared.take() else {
+            return Err(HostError::new(Cause::Unsupported("nothing is prepared"), Phase::Submit, 255));
+        };
+        let busy = !matches!(self.state, State::Idle) || self.quarantine.is_some();
+        let started = if busy {
+            Err(Cause::Busy)
+        } else {
+            self.engine.start_prepared(&cmd, Lease(&mut payload, bytes), now)
+        };
+        let index = cmd.index;
+        if let Err(cause) = started {
+            self.prepared = Some((cmd, payload, bytes));
+            return Err(HostError::new(cause, Phase::Submit, index));
+        }
+        self.payload = Some(payload);
+        self.begin(Running { index, bytes, until, phase: Phase::Data, data: true });
+        Ok(())
+    }
+
+    fn unprepare(&mut self) -> Option<(Command, E::Payload)> {
+        let (cmd, mut payload, bytes) = self.prepared.take()?;
+        self.engine.unprepare(Lease(&mut payload, bytes));
+        Some((cmd, payload))
+    }
+
     fn slot(&mut self, now: Instant) -> Slot {
         self.engine.slot(now)
     }
@@ -274,6 +330,7 @@ impl<E: Engine> Drop for Supervised<E> {
     /// Tells a running device to stop. A payload it may still touch then is leaked, never freed; one it has
     /// let go is given back to its owner's `Drop` in order.
     fn drop(&mut self) {
+        drop(self.unprepare());
         if matches!(self.state, State::Idle) && self.quarantine.is_none() {
             return;
         }

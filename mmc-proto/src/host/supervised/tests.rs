@@ -18,6 +18,8 @@ struct Log {
     dropped: u32,
     finished: Vec<u64>,
     halts: Vec<Instant>,
+    prepared: Vec<u8>,
+    unprepared: u32,
 }
 
 impl PartialEq for Buf {
@@ -90,6 +92,16 @@ impl Engine for Script {
     }
     fn halted(&mut self, now: Instant) -> bool {
         now >= self.halts_at
+    }
+    fn prepare(&mut self, cmd: &Command, _: Lease<'_, Buf>) -> Result<(), Cause> {
+        self.log.lock().unwrap().prepared.push(cmd.index);
+        self.refuse.map_or(Ok(()), Err)
+    }
+    fn start_prepared(&mut self, _: &Command, _: Lease<'_, Buf>, _: Instant) -> Result<(), Cause> {
+        self.refuse.map_or(Ok(()), Err)
+    }
+    fn unprepare(&mut self, _: Lease<'_, Buf>) {
+        self.log.lock().unwrap().unprepared += 1;
     }
     fn finish(&mut self, data: Lease<'_, Buf>) {
         self.log.lock().unwrap().finished.push(data.bytes());
@@ -313,4 +325,34 @@ fn a_drop_frees_what_the_device_let_go_and_leaks_what_it_may_still_write() {
     let (h, log) = host(Ok(0));
     drop(h);
     assert!(log.lock().unwrap().halts.is_empty());
+}
+
+#[test]
+fn a_transfer_handed_over_early_starts_when_told_or_comes_back() {
+    let (mut h, log) = host(Ok(512));
+    let buf = || Buf(std::vec![0; 512], log.clone());
+    assert_eq!(h.submit_prepared(LIMIT, ms(0)).unwrap_err().phase, Phase::Submit, "nothing there");
+    h.submit(Operation::Transfer(read(1), buf()), LIMIT, ms(0)).unwrap();
+    h.prepare(read(1), buf()).unwrap();
+    let second = h.prepare(read(1), buf()).unwrap_err();
+    assert_eq!(second.error.cause, Cause::Busy, "one at a time");
+    assert!(matches!(second.operation, Operation::Transfer(_, b) if b.0.len() == 512));
+    assert_eq!(h.submit_prepared(LIMIT, ms(1)).unwrap_err().cause, Cause::Busy, "one is running");
+    assert!(matches!(h.poll(ms(10)), Progress::Done(Completion { payload: Returned::Back(_), .. })));
+    h.submit_prepared(LIMIT, ms(10)).unwrap();
+    assert!(h.unprepare().is_none());
+    match h.poll(ms(20)) {
+        Progress::Done(Completion { result: Ok(r), payload: Returned::Back(b) }) => {
+            assert_eq!((r.bytes, b.0[0]), (512, 0xaa));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Never started: it comes back, or goes with the host, and the engine gives it up either way.
+    h.prepare(read(1), buf()).unwrap();
+    let (cmd, b) = h.unprepare().unwrap();
+    assert_eq!((cmd, b.0.len(), log.lock().unwrap().unprepared), (read(1), 512, 1));
+    h.prepare(read(1), buf()).unwrap();
+    drop(h);
+    assert_eq!(log.lock().unwrap().unprepared, 2);
+    assert_eq!(log.lock().unwrap().finished, [512, 512]);
 }
