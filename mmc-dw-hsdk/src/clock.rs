@@ -25,6 +25,13 @@ impl Divider {
     /// The fastest clock that is not above `want` Hz from a source of `ciu_hz`; `None` if even ÷510 is.
     #[must_use]
     pub fn for_hz(ciu_hz: u32, want: u32) -> Option<Self> {
+        Self::at_least(0, ciu_hz, want)
+    }
+
+    /// The same with a divider value of `least` at least: DDR52 on eight lines needs 1, the card clock half its source
+    /// (`spec/dw-mshc.md` §3.2).
+    #[must_use]
+    pub fn at_least(least: u8, ciu_hz: u32, want: u32) -> Option<Self> {
         let value = if ciu_hz <= want {
             0
         } else {
@@ -34,6 +41,7 @@ impl Divider {
             let rest = u64::from(ciu_hz).checked_rem(twice)?;
             u8::try_from(whole.saturating_add(u64::from(rest != 0))).ok()?
         };
+        let value = value.max(least);
         Some(Self { value, hz: ciu_hz.checked_div(divisor(value))? })
     }
 }
@@ -42,10 +50,13 @@ impl Divider {
 pub const UPDATE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Hands the clock registers to the card side. `wait`: only once data and busy are over; without it even a card
-/// that is busy for ever cannot hold it back.
-pub(crate) fn update<M: Mmio>(regs: &M, wait: bool) {
-    let hold = if wait { Cmd::WAIT_PRVDATA } else { Cmd::empty() };
-    regs.write32(CMD, (Cmd::START | Cmd::UPDATE_CLOCK | Cmd::USE_HOLD_REG | hold).bits());
+/// that is busy for ever cannot hold it back. `switching`: CMD11 has been sent, and an update that does not say so
+/// would never be taken (Q16).
+pub(crate) fn update<M: Mmio>(regs: &M, wait: bool, switching: bool) {
+    let mut cmd = Cmd::START | Cmd::UPDATE_CLOCK | Cmd::USE_HOLD_REG;
+    cmd.set(Cmd::WAIT_PRVDATA, wait);
+    cmd.set(Cmd::VOLT_SWITCH, switching);
+    regs.write32(CMD, cmd.bits());
 }
 
 /// Some controllers raise command done for an update (Exynos7870). Nobody waits for it, and the next command must
@@ -71,18 +82,19 @@ enum Step {
 pub struct ClockChange {
     step: Step,
     to: Option<u8>,
+    switching: bool,
     since: Instant,
 }
 
 impl ClockChange {
-    /// Begins to change to the divider value `to`; `None` stops the clock. `running`: it runs now. Command done must be
-    /// masked.
-    pub fn begin<M: Mmio>(regs: &M, to: Option<u8>, running: bool, now: Instant) -> Self {
+    /// Begins to change to the divider value `to`; `None` stops the clock. `running`: it runs now. `switching`: between
+    /// CMD11 and the end of the switch. Command done must be masked.
+    pub fn begin<M: Mmio>(regs: &M, to: Option<u8>, running: bool, switching: bool, now: Instant) -> Self {
         let step = match to {
             Some(value) if !running => Step::Divide(value),
             _ => Step::Off,
         };
-        let change = Self { step, to, since: now };
+        let change = Self { step, to, switching, since: now };
         change.write(regs);
         change
     }
@@ -97,7 +109,7 @@ impl ClockChange {
             // Without low-power gating: the clock is there whenever a card is spoken to.
             Step::On => regs.write32(CLKENA, 1),
         }
-        update(regs, true);
+        update(regs, true, self.switching);
     }
 
     /// Goes on; `Some` when it is over.
@@ -147,6 +159,8 @@ mod tests {
         assert_eq!(Divider::for_hz(50_000_000, 49_999_999), Some(Divider { value: 1, hz: 25_000_000 }));
         assert_eq!(Divider::for_hz(50_000_000, 90_000), None, "510 is the last");
         assert_eq!(Divider::for_hz(50_000_000, 0), None);
+        let halved = Divider::at_least(1, 100_000_000, 100_000_000);
+        assert_eq!(halved, Some(Divider { value: 1, hz: 50_000_000 }), "Q43");
     }
 
     proptest! {
@@ -182,7 +196,17 @@ mod tests {
         expect(&mut regs, &mut order, &[(CLKENA, 1), (CMD, 0xa020_2000)]);
         expect_start_gone(&mut regs, &mut order);
         expect(&mut regs, &mut order, &[(RINTSTS, 4)]);
-        let mut change = ClockChange::begin(&regs, Some(1), true, Instant::ZERO);
+        let mut change = ClockChange::begin(&regs, Some(1), true, false, Instant::ZERO);
+        assert_eq!(change.advance(&regs, Instant::ZERO), Some(Ok(())));
+    }
+
+    #[test]
+    fn each_update_of_a_voltage_switch_says_so() {
+        let (mut regs, mut order) = (MockRegs::new(), Sequence::new());
+        expect(&mut regs, &mut order, &[(CLKENA, 0), (CMD, 0xb020_2000)]);
+        expect_start_gone(&mut regs, &mut order);
+        expect(&mut regs, &mut order, &[(RINTSTS, 4)]);
+        let mut change = ClockChange::begin(&regs, None, true, true, Instant::ZERO);
         assert_eq!(change.advance(&regs, Instant::ZERO), Some(Ok(())));
     }
 
@@ -194,7 +218,7 @@ mod tests {
         expect(&mut regs, &mut order, &[(CLKENA, 1), (CMD, 0xa020_2000)]);
         expect_start_gone(&mut regs, &mut order);
         expect(&mut regs, &mut order, &[(RINTSTS, 4)]);
-        let mut change = ClockChange::begin(&regs, Some(63), false, Instant::ZERO);
+        let mut change = ClockChange::begin(&regs, Some(63), false, false, Instant::ZERO);
         assert_eq!(change.advance(&regs, Instant::ZERO), Some(Ok(())));
     }
 
@@ -203,7 +227,7 @@ mod tests {
         let mut regs = MockRegs::new();
         regs.expect_write32().return_const(());
         regs.expect_read32().with(eq(CMD)).times(..=24).return_const(0xa020_2000_u32);
-        let mut change = ClockChange::begin(&regs, None, true, Instant::ZERO);
+        let mut change = ClockChange::begin(&regs, None, true, false, Instant::ZERO);
         assert_eq!(change.advance(&regs, Instant::ZERO), None);
         assert_eq!(change.advance(&regs, Instant::from_millis(499)), None);
         assert_eq!(change.advance(&regs, Instant::from_millis(500)), Some(Err(Cause::Controller)));

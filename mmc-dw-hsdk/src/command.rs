@@ -2,14 +2,16 @@
 
 use crate::reg::{Cmd, DmaEvents, Events, RESP0, RESP1, RESP2, RESP3};
 use mmc_hal::{Dir, Mmio};
-use mmc_proto::command::{Command, Gate, Response};
+use mmc_proto::command::{Command, Gate, Response, Stop};
 use mmc_proto::host::{Cause, Phase};
 
 /// The CMD word of `c`. `open`: a data phase that nobody has ended yet (no count, no stop) is on the bus, so a
-/// command that goes out at once is the one that ends it and must say so with `STOP_ABORT`.
+/// command that goes out at once is the one that ends it and must say so with `STOP_ABORT`. `hold`: through the hold
+/// register (`spec/dw-mshc.md` §1.2).
 #[must_use]
-pub fn word(c: &Command, open: bool) -> u32 {
-    let mut cmd = Cmd::START | Cmd::USE_HOLD_REG;
+pub fn word(c: &Command, open: bool, hold: bool) -> u32 {
+    let mut cmd = Cmd::START;
+    cmd.set(Cmd::USE_HOLD_REG, hold);
     match c.response {
         Response::None => {}
         Response::Short => cmd |= Cmd::RESPONSE_EXPECT | Cmd::CHECK_CRC,
@@ -19,8 +21,11 @@ pub fn word(c: &Command, open: bool) -> u32 {
     if let Some(data) = c.data {
         cmd |= Cmd::DATA_EXPECTED;
         cmd.set(Cmd::WRITE, data.dir == Dir::Write);
+        cmd.set(Cmd::AUTO_STOP, data.stop == Stop::Auto);
     }
     match c.gate {
+        // Nothing may hold CMD11 back, nor what follows it while the card holds its lines low.
+        _ if c.voltage_switch => cmd |= Cmd::VOLT_SWITCH,
         Gate::Idle => cmd |= Cmd::WAIT_PRVDATA,
         Gate::Now if open => cmd |= Cmd::STOP_ABORT,
         Gate::Now => {}
@@ -31,7 +36,10 @@ pub fn word(c: &Command, open: bool) -> u32 {
 
 /// The error to report: no response, its CRC, its form; then what stopped the data, then what was wrong with them.
 #[must_use]
-pub fn first_error(events: Events, dma: DmaEvents, c: &Command) -> Option<(Cause, Phase)> {
+pub fn first_error(mut events: Events, dma: DmaEvents, c: &Command) -> Option<(Cause, Phase)> {
+    if c.voltage_switch {
+        events.remove(Events::HTO); // bit 10 is the switch itself (Q17)
+    }
     let write = c.data.is_some_and(|d| d.dir == Dir::Write);
     let has = |e| events.contains(e);
     Some(if has(Events::HLE) {
@@ -61,11 +69,14 @@ pub fn first_error(events: Events, dma: DmaEvents, c: &Command) -> Option<(Cause
     })
 }
 
-/// The response of `c`, as [`Reply`](mmc_proto::host::Reply) wants it.
+/// The response of `c` and, after an automatic CMD12, its response, as [`Reply`](mmc_proto::host::Reply) wants it.
 pub(crate) fn response<M: Mmio>(regs: &M, c: &Command) -> [u32; 4] {
     match c.response {
         Response::None => [0; 4],
-        Response::Short | Response::ShortNoCrc => [regs.read32(RESP0), 0, 0, 0],
+        Response::Short | Response::ShortNoCrc => {
+            let stop = c.data.is_some_and(|d| d.stop == Stop::Auto);
+            [regs.read32(RESP0), if stop { regs.read32(RESP1) } else { 0 }, 0, 0]
+        }
         Response::Long => [regs.read32(RESP3), regs.read32(RESP2), regs.read32(RESP1), regs.read32(RESP0)],
     }
 }
@@ -73,11 +84,10 @@ pub(crate) fn response<M: Mmio>(regs: &M, c: &Command) -> [u32; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mmc_proto::command::Stop;
 
     #[test]
     fn words_of_the_traces_in_the_specification() {
-        let w = |c: Command| word(&c, false);
+        let w = |c: Command| word(&c, false, true);
         assert_eq!(w(Command { init_clocks: true, ..Command::go_idle_state() }), 0xa000_8000);
         assert_eq!(w(Command::send_if_cond(0xaa)), 0xa000_2148);
         assert_eq!(w(Command::app_cmd(0)), 0xa000_2177);
@@ -87,8 +97,12 @@ mod tests {
         assert_eq!(w(Command::read_single_block(5)), 0xa000_2351);
         assert_eq!(w(Command::read_multiple_block(5, 4, Stop::Manual)), 0xa000_2352);
         assert_eq!(w(Command::write_multiple_block(5, 3, Stop::Manual)), 0xa000_2759);
-        assert_eq!(word(&Command::stop_transmission(), true), 0xa000_414c);
-        assert_eq!(word(&Command::stop_transmission(), false), 0xa000_014c, "nothing to abort");
+        assert_eq!(word(&Command::stop_transmission(), true, true), 0xa000_414c);
+        assert_eq!(word(&Command::stop_transmission(), false, true), 0xa000_014c, "nothing to abort");
+        assert_eq!(w(Command::read_multiple_block(5, 12, Stop::Auto)), 0xa000_3352);
+        let cmd11 = Command { voltage_switch: true, ..Command::voltage_switch() };
+        assert_eq!(w(cmd11), 0xb000_014b);
+        assert_eq!(word(&Command::read_single_block(5), false, false), 0x8000_2351, "SDR104 without a hold");
     }
 
     #[test]
@@ -106,6 +120,9 @@ mod tests {
         // A starved FIFO is the consequence of the bus error.
         let both = first_error(Events::HTO, DmaEvents::FBE, &write);
         assert_eq!(both, Some((Cause::Dma, Phase::Data)));
+        let cmd11 = Command { voltage_switch: true, ..Command::voltage_switch() };
+        assert_eq!(e(Events::HTO, &cmd11), None, "bit 10 is its answer");
+        assert_eq!(e(Events::HTO | Events::RTO, &cmd11), Some((Cause::Timeout, Phase::Command)));
         for bit in Events::ERRORS.iter() {
             assert!(e(bit, &read).is_some(), "{bit:?} is an error and must be reported");
         }

@@ -10,16 +10,21 @@
 //! (`spec/dw-mshc.md` §7); an error ends it at once, and whatever the controller still does is ended by the reset that
 //! follows. So no variant's missing "data over" after an error can hang it.
 
-use crate::clock::{ClockChange, Divider, taken, update};
+mod bus;
+mod slot;
+
+use self::bus::{BusChange, Lines, is_fast};
+use self::slot::Pin;
+use crate::clock::Divider;
 use crate::command::{first_error, response, word};
 use crate::idmac::{Idmac, Ring, fifoth};
-use crate::irq::{IrqHalf, Mailbox, acknowledge};
+use crate::irq::IrqHalf;
+use crate::mailbox::Mailbox;
 use crate::pio::{Pio, Window};
-use crate::platform::{CardDetect, Platform};
+use crate::platform::{Board, Platform};
 use crate::reg::{
-    BLKSIZ, BMOD, BYTCNT, Bmod, CDETECT, CLKENA, CMD, CMDARG, CTRL, CTYPE, Cmd, Ctrl, DATA, DATA_OLD,
-    DmaEvents, Events, FIFOTH, HCON, HCON_ADDRESS_64, HCON_AREA_OPTIMIZED, HCON_DMA, INTMASK, PLDMND, PWREN,
-    RESP0, RINTSTS, STATUS, Status, TCBCNT, VERID,
+    BLKSIZ, BMOD, BYTCNT, Bmod, CARDTHRCTL, CMD, CMDARG, CTRL, Cmd, Ctrl, DATA, DBADDR, DmaEvents, Events,
+    FIFOTH, PLDMND, RESP0, RINTSTS, STATUS, Status, TCBCNT,
 };
 use crate::reset::{RESET_LIMIT, Reset};
 use crate::timeout::{card_clocks, command_limit, data_limit};
@@ -27,9 +32,9 @@ use crate::wait::{look_again, settles};
 use core::fmt;
 use core::marker::PhantomData;
 use mmc_hal::{Dir, Dma, Mmio, Payload};
-use mmc_proto::bus::{BusConfig, Power, Signal, Timing, Width};
-use mmc_proto::command::{Command, Response};
-use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Supervised, Why};
+use mmc_proto::bus::{BusConfig, Power, Signal, Timing};
+use mmc_proto::command::{Command, Response, Stop};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Slot, Supervised, Why};
 use mmc_time::{Duration, Instant};
 
 /// How long the controller may take to stop after an error or a limit: [`reset::RESET_LIMIT`](crate::reset::RESET_LIMIT)
@@ -39,16 +44,18 @@ pub const GRACE: Duration = Duration::from_millis(250);
 /// From the end of the data to the end of the DMA, and to the descriptor's way back to memory.
 const CLOSE_LIMIT: Duration = Duration::from_millis(100);
 
-/// How long the supply-off sequence may wait for the clock to stop.
-const POWER_DOWN_LIMIT: Duration = Duration::from_millis(100);
-
 /// The longest pause between two looks of the software timer at a command that is held back by a busy card.
 const LONGEST_WATCH: Duration = Duration::from_secs(1);
 
+/// Half of the time the interrupt of CMD11 may take; the manual says 2 ms, 130 ms were measured (Q15).
+const SWITCH_WATCH: Duration = Duration::from_millis(250);
+
 /// INTMASK while a command without data runs, and in between.
-const WITHOUT_DATA: Events = Events::HANDLED;
+const WITHOUT_DATA: Events = Events::HANDLED.difference(Events::ACD);
 /// INTMASK while data are expected (the end of the data says the command is done, too), and during clock updates.
-const WITH_DATA: Events = Events::HANDLED.difference(Events::CDONE);
+const WITH_DATA: Events = WITHOUT_DATA.difference(Events::CDONE);
+/// INTMASK when the end of the data has come before the end of the automatic CMD12, which is usually the first.
+const WITH_STOP: Events = WITH_DATA.union(Events::ACD);
 
 /// One operation with a command.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +87,7 @@ enum State {
     Settle(Op, Instant),
     Closing(Op, Instant),
     Busy(Op, Instant),
-    /// To this clock; no change at all where it is that already.
-    Clock(Option<ClockChange>, Option<Divider>),
+    Bus(BusChange),
     PowerUp(Reset, Instant),
     Ramp(Instant),
     PowerDown(Instant),
@@ -100,6 +106,8 @@ struct Shadow {
     bytcnt: Option<u32>,
     fifoth: Option<u32>,
     intmask: Option<u32>,
+    threshold: Option<u32>,
+    dbaddr: Option<u64>,
 }
 
 /// How many data phases were started which way.
@@ -109,6 +117,9 @@ pub struct Transfers {
     pub dma: u64,
     /// Moved by the processor, because DMA could not have the payload: see where it comes from if this grows.
     pub pio: u64,
+    /// Of those by DMA, how many found their descriptors ready
+    /// ([`Host::prepare`](mmc_proto::host::Host::prepare)).
+    pub prepared: u64,
 }
 
 /// Where events come from.
@@ -123,8 +134,8 @@ enum Post {
 /// `P` what data move in and out of.
 ///
 /// It is reached through [`Supervised`]: the constructors give no bare engine, so that nobody can lie about when
-/// the device has stopped.
-pub struct DwEngine<M, R, D, P> {
+/// the device has stopped. `B` is what the board does outside of the controller; most boards have nothing there.
+pub struct DwEngine<M, R, D, P, B = ()> {
     regs: M,
     idmac: Idmac<R>,
     dma: D,
@@ -151,10 +162,20 @@ pub struct DwEngine<M, R, D, P> {
     transfers: Transfers,
     /// TCBCNT tells the progress of a transfer on this build.
     counts: bool,
+    board: B,
+    /// The supply is on.
+    powered: bool,
+    /// What the signal lines are supplied with.
+    signal: Signal,
+    /// The lines as they are set; `None`: nobody knows.
+    lines: Option<Lines>,
+    /// CMD11 has been answered, and the switch is not over: no update of the clock without bit 28.
+    switching: bool,
+    pin: Pin,
     payload: PhantomData<fn(P)>,
 }
 
-impl<M, R, D, P> fmt::Debug for DwEngine<M, R, D, P> {
+impl<M, R, D, P, B> fmt::Debug for DwEngine<M, R, D, P, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DwEngine")
             .field("platform", &self.platform.name)
@@ -167,9 +188,9 @@ impl<M, R, D, P> fmt::Debug for DwEngine<M, R, D, P> {
 
 impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
     /// A host that is polled: the interrupt line stays low, `poll` acknowledges events itself, by the code of the
-    /// interrupt half. No register is touched before `Power::On`.
+    /// interrupt half. No register is written before `Power::On`.
     pub fn new(regs: M, ring: Ring<R>, dma: D, platform: Platform) -> Supervised<Self> {
-        Supervised::new(Self::build(regs, ring, dma, platform, Post::Own(Mailbox::new())), GRACE)
+        Self::new_on(regs, ring, dma, platform, ())
     }
 
     /// A host driven by interrupts, and its interrupt half. `irq_regs` is a second window on the same registers;
@@ -182,12 +203,32 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         dma: D,
         platform: Platform,
     ) -> (Supervised<Self>, IrqHalf<M>) {
-        let engine = Self::build(regs, ring, dma, platform, Post::Shared(mailbox));
-        let idsts = engine.idmac.map().idsts;
-        (Supervised::new(engine, GRACE), IrqHalf::new(irq_regs, idsts, mailbox))
+        Self::split_on(regs, irq_regs, mailbox, ring, dma, platform, ())
+    }
+}
+
+impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> {
+    /// [`new`](DwEngine::new) on a board that can change the signal level or the sample phase.
+    pub fn new_on(regs: M, ring: Ring<R>, dma: D, platform: Platform, board: B) -> Supervised<Self> {
+        Supervised::new(Self::build(regs, ring, dma, platform, Post::Own(Mailbox::new()), board), GRACE)
     }
 
-    fn build(regs: M, ring: Ring<R>, dma: D, platform: Platform, post: Post) -> Self {
+    /// [`split`](DwEngine::split) on a board that can change the signal level or the sample phase.
+    pub fn split_on(
+        regs: M,
+        irq_regs: M,
+        mailbox: &'static Mailbox,
+        ring: Ring<R>,
+        dma: D,
+        platform: Platform,
+        board: B,
+    ) -> (Supervised<Self>, IrqHalf<M>) {
+        let engine = Self::build(regs, ring, dma, platform, Post::Shared(mailbox), board);
+        let half = IrqHalf::new(irq_regs, engine.idmac.map().idsts, engine.sdio_bit(), mailbox);
+        (Supervised::new(engine, GRACE), half)
+    }
+
+    fn build(regs: M, ring: Ring<R>, dma: D, platform: Platform, post: Post, board: B) -> Self {
         Self {
             regs,
             idmac: Idmac::new(ring),
@@ -207,13 +248,14 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             pio: None,
             transfers: Transfers::default(),
             counts: true,
+            board,
+            powered: false,
+            signal: Signal::V3_3,
+            lines: None,
+            switching: false,
+            pin: Pin::default(),
             payload: PhantomData,
         }
-    }
-
-    /// Whether a card is in the slot, by the controller's own pin; always `true` where the platform has none.
-    pub fn card_present(&self) -> bool {
-        self.platform.card_detect == CardDetect::Unknown || self.regs.read32(CDETECT) & 1 == 0
     }
 
     /// The card clock in Hz; 0 is stopped.
@@ -233,37 +275,16 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         ctrl
     }
 
-    /// Fetches what has happened.
-    fn collect(&mut self) {
-        let (events, dma) = match &self.post {
-            Post::Own(mailbox) => {
-                acknowledge(&self.regs, self.idmac.map().idsts, mailbox);
-                mailbox.take()
-            }
-            Post::Shared(mailbox) => mailbox.take(),
-        };
-        self.seen |= events;
-        self.seen_dma |= dma;
-    }
-
-    /// Forgets what has happened: before a doorbell, so that a late event of one command does not end the next.
-    fn forget(&mut self) {
-        self.collect();
-        self.seen = Events::empty();
-        self.seen_dma = DmaEvents::empty();
-    }
-
-    fn power_pin(&self, on: bool) {
-        self.regs.write32(PWREN, u32::from(on != self.platform.power_inverted));
-    }
-
     fn recover(&mut self, now: Instant) {
+        // The reset clears all events, and that of the slot must not be lost.
+        self.collect();
         self.shadow = Shadow::default();
         self.open = false;
         self.by_hand = false;
         self.mask(WITH_DATA);
         let ctrl = self.ctrl();
-        self.state = State::Recover(Reset::begin(&self.regs, &self.platform, ctrl, false, now));
+        let reset = Reset::begin(&self.regs, self.uhs_reg_ext(), ctrl, false, self.switching, now);
+        self.state = State::Recover(reset);
     }
 
     /// Goes on with a recovery; `true` when the device has stopped and touches no memory any more.
@@ -276,6 +297,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             }
             Some(Ok(())) => {
                 self.forget();
+                self.shadow.dbaddr = Some(self.idmac.base());
                 self.state = State::Idle;
                 true
             }
@@ -302,10 +324,6 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         }
     }
 
-    fn mask(&mut self, events: Events) {
-        Self::set(&self.regs, &mut self.shadow.intmask, INTMASK, events.bits());
-    }
-
     fn set(regs: &M, shadow: &mut Option<u32>, at: u32, value: u32) {
         if *shadow != Some(value) {
             regs.write32(at, value);
@@ -313,14 +331,46 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         }
     }
 
+    /// Starts `cmd`. `prepared`: its descriptors are there.
+    fn begin(
+        &mut self,
+        cmd: &Command,
+        data: Option<Lease<'_, P>>,
+        prepared: bool,
+        now: Instant,
+    ) -> Result<(), Cause> {
+        self.ready(now)?;
+        if self.clock.is_none() {
+            return Err(Cause::Unsupported("the card clock is stopped: set the bus first"));
+        }
+        if cmd.voltage_switch && !self.can().v1_8 {
+            return Err(Cause::Unsupported("1.8 V signalling"));
+        }
+        let mut data = data;
+        let bytes = self.load(cmd, data.as_mut(), prepared, now)?;
+        self.hand_over(Op { cmd: *cmd, bytes, since: now }, now);
+        Ok(())
+    }
+
+    /// Whether a block is whole words of the FIFO.
+    fn whole(&self, block_len: u16) -> bool {
+        u32::from(block_len) & self.fifo.width.saturating_sub(1) == 0
+    }
+
     /// The data registers and the descriptors of `cmd`; or what takes the place of the descriptors, if DMA cannot
     /// have the payload.
-    fn load(&mut self, cmd: &Command, data: Option<&mut Lease<'_, P>>, now: Instant) -> Result<u64, Cause> {
+    fn load(
+        &mut self,
+        cmd: &Command,
+        data: Option<&mut Lease<'_, P>>,
+        prepared: bool,
+        now: Instant,
+    ) -> Result<u64, Cause> {
         self.pio = None;
         let Some(shape) = cmd.data else { return Ok(0) };
         let Some(lease) = data else { return Err(Cause::Unsupported("a data command without a payload")) };
         let (block, word) = (u32::from(shape.block_len), self.fifo.width);
-        let whole = block & word.saturating_sub(1) == 0;
+        let whole = self.whole(shape.block_len);
         if !whole && shape.blocks > 1 {
             return Err(Cause::Unsupported(
                 "several blocks of a length that is not a multiple of the FIFO's word",
@@ -331,17 +381,25 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             return Err(Cause::Unsupported("a data phase of 4 GiB or more"));
         };
         let payload = lease.get();
-        let mapped = self.has_idmac
-            && whole
-            && self.idmac.load(payload, bytes, word, shape.dir, &mut self.dma).is_ok();
+        let mapped = if prepared {
+            self.idmac.flip();
+            self.transfers.prepared = self.transfers.prepared.saturating_add(1);
+            true
+        } else {
+            self.has_idmac
+                && whole
+                && self.idmac.load(false, payload, bytes, word, shape.dir, &mut self.dma).is_ok()
+        };
         if !mapped {
             let has: u64 =
                 (0..payload.segments()).filter_map(|i| payload.segment(i)).map(|s| s.len() as u64).sum();
             if has < bytes {
                 return Err(Cause::Unsupported("a payload shorter than the data phase"));
             }
-            if word == 2 {
-                return Err(Cause::Unsupported("a payload that DMA cannot take, on a FIFO of 16 bits"));
+            if word == 2 && bytes & 3 != 0 {
+                return Err(Cause::Unsupported(
+                    "a data phase by hand that is not a multiple of 4 bytes, on a FIFO of 16 bits",
+                ));
             }
             self.pio = Some(Pio::new(self.fifo, shape.dir, bytes, now));
         }
@@ -350,7 +408,27 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         Self::set(regs, &mut shadow.fifoth, FIFOTH, fifoth(self.platform.fifo_depth, words));
         Self::set(regs, &mut shadow.blksiz, BLKSIZ, block);
         Self::set(regs, &mut shadow.bytcnt, BYTCNT, count);
+        self.threshold(shape.dir, block);
         Ok(bytes)
+    }
+
+    /// The card read threshold: a read at a fast timing waits until the FIFO has room for a whole block, if it can hold
+    /// one at all; off otherwise (`spec/dw-mshc.md` §3.12). Never touched on a platform without such timings: before
+    /// version 2.40a the FIFO is at its place (Q36).
+    fn threshold(&mut self, dir: Dir, block: u32) {
+        if self.fifo.at != DATA || !self.platform.has_fast() {
+            return;
+        }
+        let fast = self.lines.is_some_and(|l| is_fast(l.timing));
+        let fits = self.fifo.depth.saturating_mul(self.fifo.width) >= block;
+        let value = if fast && fits && dir == Dir::Read { block << 16 | 1 } else { 0 };
+        Self::set(&self.regs, &mut self.shadow.threshold, CARDTHRCTL, value);
+    }
+
+    /// Whether commands go through the hold register.
+    fn holds(&self) -> bool {
+        let timing = self.lines.map_or(Timing::Default, |l| l.timing);
+        self.platform.drive_phase || !(timing.ddr() || timing.max_hz() > 50_000_000)
     }
 
     /// The end of an operation by `cause`, or by the card's absence, which explains every other cause.
@@ -418,13 +496,14 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         let cmd = &op.cmd;
         let divider = self.clock.map_or(0, |d| d.value);
         let (mask, limit) = match cmd.data {
+            None if cmd.voltage_switch => (WITHOUT_DATA, SWITCH_WATCH),
             None => (WITHOUT_DATA, command_limit(divider, self.platform.ciu_hz)),
             Some(_) => (WITH_DATA, data_limit(divider, self.platform.ciu_hz)),
         };
         self.mask(mask);
-        let word = word(cmd, self.open);
+        let word = word(cmd, self.open, self.holds());
         self.open = match cmd.data {
-            Some(d) => d.stop == mmc_proto::command::Stop::Manual,
+            Some(d) => d.stop == Stop::Manual,
             None => self.open && word & Cmd::STOP_ABORT.bits() == 0,
         };
         self.forget();
@@ -433,6 +512,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
                 self.transfers.pio = self.transfers.pio.saturating_add(1);
             } else {
                 self.transfers.dma = self.transfers.dma.saturating_add(1);
+                self.list_address();
                 self.dma.publish();
                 self.regs.write32(PLDMND, 1);
             }
@@ -441,6 +521,18 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         self.regs.write32(CMD, word);
         let watch = Watch { next: now + limit, step: limit, accepted: false, moved: None };
         self.state = State::Command(*op, watch);
+    }
+
+    /// Where the descriptors are; they change places only where transfers are prepared.
+    fn list_address(&mut self) {
+        let base = self.idmac.base();
+        if self.shadow.dbaddr != Some(base) {
+            self.regs.write32(DBADDR, base as u32);
+            if let Some(high) = self.idmac.map().dbaddr_high {
+                self.regs.write32(high, (base >> 32) as u32);
+            }
+        }
+        self.shadow.dbaddr = Some(base);
     }
 
     /// Moves what can be moved by hand.
@@ -468,14 +560,19 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
                 return Some(Err(self.fail(&op, Cause::NoCard, phase)));
             }
         }
-        if self.seen.contains(Events::CDONE) {
+        let done = if op.cmd.voltage_switch { Events::HTO } else { Events::CDONE };
+        if self.seen.contains(done) {
             if op.cmd.data.is_none() {
+                self.switching |= op.cmd.voltage_switch;
                 let clocks = u32::from(self.platform.late_response_errors);
                 let divider = self.clock.map_or(0, |d| d.value);
                 return self.settle(op, now + card_clocks(clocks, divider, self.platform.ciu_hz), now);
             }
             if self.seen.contains(Events::DTO) {
-                return self.closing(op, now, data, now);
+                if !stops_itself(&op.cmd) || self.seen.contains(Events::ACD) {
+                    return self.closing(op, now, data, now);
+                }
+                self.mask(WITH_STOP);
             }
         }
         self.pump(data, now);
@@ -519,7 +616,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
             return Ok(w);
         }
         let pending = Events::from_bits_truncate(self.regs.read32(RINTSTS));
-        if pending.intersects(Events::HANDLED.difference(Events::CDONE)) {
+        if pending.intersects(WITH_DATA) {
             return Ok(w); // an interrupt is on its way
         }
         if !(self.seen | pending).contains(Events::CDONE) {
@@ -600,9 +697,11 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         None
     }
 
-    /// The command is done; is the card, if it was told to hold DAT0 meanwhile?
+    /// The command is done; is the card, if it was told to hold DAT0 meanwhile (or stores what an automatic CMD12 has
+    /// ended)?
     fn busy(&mut self, op: Op, since: Instant) -> Option<Result<Reply, Failure>> {
-        if op.cmd.busy && self.regs.read32(STATUS) & Status::BUSY.bits() != 0 {
+        let written = stops_itself(&op.cmd) && op.cmd.data.is_some_and(|d| d.dir == Dir::Write);
+        if (op.cmd.busy || written) && self.regs.read32(STATUS) & Status::BUSY.bits() != 0 {
             self.state = State::Busy(op, since);
             self.collect();
             if self.seen.contains(Events::CARD_DETECT) && !self.card_present() {
@@ -612,173 +711,42 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> DwEngine<M, R, D, P> {
         }
         Some(Ok(self.succeed(&op)))
     }
-
-    fn clocking(
-        &mut self,
-        mut change: Option<ClockChange>,
-        to: Option<Divider>,
-        now: Instant,
-    ) -> Option<Result<Reply, Failure>> {
-        let end = change.as_mut().map_or(Some(Ok(())), |c| c.advance(&self.regs, now));
-        self.state = State::Clock(change, to);
-        Some(match end? {
-            Ok(()) => {
-                self.clock = to;
-                self.running = to.is_some();
-                self.state = State::Idle;
-                Ok(Reply::default())
-            }
-            Err(cause) => {
-                self.state = State::Failed;
-                Err((cause, Phase::Bus).into())
-            }
-        })
-    }
-
-    fn powering_up(
-        &mut self,
-        mut reset: Reset,
-        stable: Instant,
-        now: Instant,
-    ) -> Option<Result<Reply, Failure>> {
-        let ctrl = self.ctrl();
-        let end = reset.advance(&self.regs, &mut self.idmac, &self.platform, ctrl, now);
-        self.state = State::PowerUp(reset, stable);
-        if let Err(cause) = end? {
-            self.state = State::Broken(reset.memory_quiet());
-            return Some(Err((cause, Phase::Bus).into()));
-        }
-        self.forget();
-        self.running = false;
-        let hcon = self.regs.read32(HCON);
-        self.counts = hcon & HCON_AREA_OPTIMIZED == 0;
-        self.has_idmac = hcon & HCON_DMA == 0;
-        if self.has_idmac && (hcon & HCON_ADDRESS_64 != 0) != self.idmac.is_wide() {
-            let cause = Cause::Unsupported(if self.idmac.is_wide() {
-                "this controller has 32-bit addresses: make its ring with Ring::new"
-            } else {
-                "this controller has 64-bit addresses: make its ring with Ring::wide"
-            });
-            self.state = State::Broken(true);
-            return Some(Err((cause, Phase::Bus).into()));
-        }
-        self.fifo = Window {
-            at: if self.regs.read32(VERID) & 0xffff < 0x240a { DATA_OLD } else { DATA },
-            width: match hcon >> 7 & 7 {
-                0 => 2,
-                2 => 8,
-                _ => 4,
-            },
-            depth: self.platform.fifo_depth.into(),
-        };
-        self.ramp(stable, now)
-    }
-
-    fn ramp(&mut self, stable: Instant, now: Instant) -> Option<Result<Reply, Failure>> {
-        if now < stable {
-            self.state = State::Ramp(stable);
-            return None;
-        }
-        self.state = State::Idle;
-        Some(Ok(Reply::default()))
-    }
-
-    fn powering_down(&mut self, since: Instant, now: Instant) -> Option<Result<Reply, Failure>> {
-        let stopped = taken(&self.regs);
-        if !stopped && now.since(since) < POWER_DOWN_LIMIT {
-            return None;
-        }
-        self.state = State::Off;
-        // The supply is off either way; a controller that will not stop the clock is brought up anew next time.
-        Some(if stopped { Ok(Reply::default()) } else { Err((Cause::Controller, Phase::Bus).into()) })
-    }
 }
 
-impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
+impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> Engine for DwEngine<M, R, D, P, B> {
     type Payload = P;
 
     fn capabilities(&self) -> Capabilities {
-        let (blocks, segments) = self.idmac.limits();
-        let mut caps = Capabilities::new();
-        caps.max_blocks = blocks;
-        caps.max_segments = segments;
-        caps.min_hz = self.platform.ciu_hz.div_ceil(510);
-        caps.max_hz = self.platform.max_hz.min(self.platform.ciu_hz);
-        caps.width = self.platform.width;
-        caps.align = 4;
-        caps.ocr = self.platform.ocr;
-        caps
+        self.can()
     }
 
     fn start(&mut self, cmd: &Command, data: Option<Lease<'_, P>>, now: Instant) -> Result<(), Cause> {
-        self.ready(now)?;
-        if self.clock.is_none() {
-            return Err(Cause::Unsupported("the card clock is stopped: set the bus first"));
+        self.begin(cmd, data, false, now)
+    }
+
+    fn prepare(&mut self, cmd: &Command, mut data: Lease<'_, P>) -> Result<(), Cause> {
+        let Some(shape) = cmd.data else { return Err(Cause::Unsupported("a command without data")) };
+        if !self.has_idmac || !self.whole(shape.block_len) {
+            return Err(Cause::Unsupported("a data phase for the processor: it has nothing to prepare"));
         }
-        let mut data = data;
-        let bytes = self.load(cmd, data.as_mut(), now)?;
-        self.hand_over(Op { cmd: *cmd, bytes, since: now }, now);
-        Ok(())
+        let (bytes, word) = (data.bytes(), self.fifo.width);
+        self.idmac.load(true, data.get(), bytes, word, shape.dir, &mut self.dma)
+    }
+
+    fn start_prepared(&mut self, cmd: &Command, data: Lease<'_, P>, now: Instant) -> Result<(), Cause> {
+        self.begin(cmd, Some(data), true, now)
+    }
+
+    fn unprepare(&mut self, mut data: Lease<'_, P>) {
+        self.idmac.unmap_all(true, data.get(), &mut self.dma);
     }
 
     fn set_bus(&mut self, bus: &BusConfig, now: Instant) -> Result<(), Cause> {
-        self.ready(now)?;
-        if bus.signal != Signal::V3_3 {
-            return Err(Cause::Unsupported("1.8 V signalling"));
-        }
-        if !matches!(bus.timing, Timing::Default | Timing::High) {
-            return Err(Cause::Unsupported("a timing beyond high speed"));
-        }
-        if bus.width > self.platform.width {
-            return Err(Cause::Unsupported("more data lines than the board has"));
-        }
-        let to = if bus.hz == 0 {
-            None
-        } else {
-            let divider = Divider::for_hz(self.platform.ciu_hz, bus.hz.min(self.platform.max_hz));
-            Some(divider.ok_or(Cause::Unsupported("a card clock below ciu / 510"))?)
-        };
-        let ctype = match bus.width {
-            Width::One => 0,
-            Width::Four => 1,
-            Width::Eight => 1 << 16,
-        };
-        // The card side takes it with the next command.
-        Self::set(&self.regs, &mut self.shadow.ctype, CTYPE, ctype);
-        self.mask(WITH_DATA);
-        let change = (self.clock.is_none() || to != self.clock).then(|| {
-            let stop_first = self.running;
-            self.running = true;
-            ClockChange::begin(&self.regs, to.map(|d| d.value), stop_first, now)
-        });
-        // Should the change fail halfway, nobody knows what the clock is.
-        self.clock = if change.is_some() { None } else { self.clock };
-        self.state = State::Clock(change, to);
-        Ok(())
+        self.change_bus(bus, now)
     }
 
     fn set_power(&mut self, power: Power, now: Instant) -> Result<(), Cause> {
-        self.platform.check().map_err(Cause::Unsupported)?;
-        self.shadow = Shadow::default();
-        self.open = false;
-        self.clock = None;
-        self.by_hand = false;
-        self.mask(Events::empty());
-        match power {
-            Power::On => {
-                self.power_pin(true);
-                let ctrl = self.ctrl();
-                let reset = Reset::begin(&self.regs, &self.platform, ctrl, true, now);
-                self.state = State::PowerUp(reset, now + self.platform.power_up);
-            }
-            Power::Off => {
-                self.regs.write32(CLKENA, 0);
-                update(&self.regs, false);
-                self.power_pin(false);
-                self.state = State::PowerDown(now);
-            }
-        }
-        Ok(())
+        self.change_power(power, now)
     }
 
     fn advance(&mut self, data: Option<Lease<'_, P>>, now: Instant) -> Option<Result<Reply, Failure>> {
@@ -788,7 +756,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
             State::Settle(op, until) => self.settled(op, until, now),
             State::Closing(op, since) => self.closing(op, since, data, now),
             State::Busy(op, since) => self.busy(op, since),
-            State::Clock(change, to) => self.clocking(change, to, now),
+            State::Bus(change) => self.changing(change, now),
             State::PowerUp(reset, stable) => self.powering_up(reset, stable, now),
             State::Ramp(stable) => self.ramp(stable, now),
             State::PowerDown(since) => self.powering_down(since, now),
@@ -809,7 +777,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
                 (Post::Shared(_), None) => (Why::Interrupt, watch.next),
             },
             State::Closing(_, since) | State::Busy(_, since) | State::PowerDown(since) => look(*since),
-            State::Clock(change, _) => (Why::Timer, change.map_or(now, |c| c.look_again(now))),
+            State::Bus(change) => change.waits(now),
             State::PowerUp(reset, _) | State::Recover(reset) => (Why::Timer, reset.look_again(now)),
             State::Ramp(until) | State::Settle(_, until) => (Why::Timer, *until),
             State::Off | State::Idle | State::Failed | State::Broken(_) => look(now),
@@ -834,6 +802,21 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for DwEngine<M, R, D, P> {
     }
 
     fn finish(&mut self, mut data: Lease<'_, P>) {
-        self.idmac.unmap_all(data.get(), &mut self.dma);
+        self.idmac.unmap_all(false, data.get(), &mut self.dma);
     }
+
+    fn slot(&mut self, now: Instant) -> Slot {
+        self.show_slot(now)
+    }
+
+    fn sdio_interrupt(&mut self, enable: bool) {
+        if self.powered {
+            self.arm_sdio(enable);
+        }
+    }
+}
+
+/// Whether the controller ends the data phase of `c` by a CMD12 of its own.
+fn stops_itself(c: &Command) -> bool {
+    c.data.is_some_and(|d| d.stop == Stop::Auto)
 }

@@ -17,26 +17,30 @@ const MAX_DESCRIPTORS: u32 = 512;
 pub struct Ring<R> {
     window: R,
     bus: u64,
+    /// Descriptors of one transfer.
     len: u32,
+    /// There is room for those of another one.
+    double: bool,
     /// Descriptors with 64-bit addresses.
     wide: bool,
 }
 
 impl<R: Mmio> Ring<R> {
     /// `bytes` bytes at bus address `bus`, seen through `window`. 8 KiB (512 descriptors) carry any request of up
-    /// to 1 MiB in up to 256 segments; half of it carries half of that; at least 32 bytes.
+    /// to 1 MiB in up to 256 segments; half of it carries half of that; at least 32 bytes. From 16 KiB on there is
+    /// room for the next transfer's beside those of the running one ([`Host::prepare`](mmc_proto::host::Host::prepare)).
     ///
     /// # Errors
     /// [`Cause::Unsupported`]: too small, not on a multiple of 16, or not below 4 GiB.
     pub fn new(window: R, bus: u64, bytes: u32) -> Result<Self, Cause> {
-        let len = bytes.checked_div(SIZE).unwrap_or(0).min(MAX_DESCRIPTORS);
+        let (len, double) = Self::divide(bytes >> 4);
         if len < 2 {
             return Err(Cause::Unsupported("a descriptor ring of less than 32 bytes: lend 8 KiB"));
         }
         let last = bus.saturating_add(u64::from(bytes)).saturating_sub(1);
         match u32::try_from(bus) {
             Ok(_) if last <= u64::from(u32::MAX) && bus & 15 == 0 => {
-                Ok(Self { window, bus, len, wide: false })
+                Ok(Self { window, bus, len, double, wide: false })
             }
             Ok(_) if bus & 15 != 0 => Err(Cause::Unsupported("a descriptor ring not on a multiple of 16")),
             _ => Err(Cause::Unsupported("a descriptor ring above 4 GiB: this DMA has 32-bit addresses")),
@@ -44,19 +48,24 @@ impl<R: Mmio> Ring<R> {
     }
 
     /// The same for a controller with 64-bit addresses (HCON bit 27), whose descriptors are twice as long: 16 KiB
-    /// carry what 8 KiB do in [`Ring::new`]; at least 64 bytes.
+    /// carry what 8 KiB do in [`Ring::new`], 32 KiB have room for the next transfer's as well; at least 64 bytes.
     ///
     /// # Errors
     /// [`Cause::Unsupported`]: too small, not on a multiple of 32, or beyond the end of the address space.
     pub fn wide(window: R, bus: u64, bytes: u32) -> Result<Self, Cause> {
-        let len = (bytes >> 5).min(MAX_DESCRIPTORS);
+        let (len, double) = Self::divide(bytes >> 5);
         if len < 2 {
             return Err(Cause::Unsupported("a descriptor ring of less than 64 bytes: lend 16 KiB"));
         }
         if bus & 31 != 0 || bus.checked_add(bytes.into()).is_none() {
             return Err(Cause::Unsupported("a descriptor ring not on a multiple of 32 inside 64 bits"));
         }
-        Ok(Self { window, bus, len, wide: true })
+        Ok(Self { window, bus, len, double, wide: true })
+    }
+
+    /// Of `n` descriptors: how many a transfer gets, and whether another one gets as many.
+    fn divide(n: u32) -> (u32, bool) {
+        (n.min(MAX_DESCRIPTORS), n >> 1 >= MAX_DESCRIPTORS)
     }
 
     const fn size(&self) -> u32 {
@@ -76,25 +85,63 @@ struct Mapped {
     len: u32,
 }
 
-#[derive(Debug)]
-pub(crate) struct Idmac<R> {
-    ring: Ring<R>,
+/// One transfer's mappings and descriptors.
+#[derive(Clone, Copy, Debug)]
+struct Set {
     mapped: [Mapped; MAX_SEGMENTS],
     segments: usize,
     dir: Dir,
-    /// Descriptors written for the present transfer.
+    /// Descriptors written.
     used: u32,
+    /// Which descriptor of the memory is its first.
+    first: u32,
+}
+
+impl Set {
+    const fn at(first: u32) -> Self {
+        let mapped = [Mapped { bus: 0, len: 0 }; MAX_SEGMENTS];
+        Self { mapped, segments: 0, dir: Dir::Read, used: 0, first }
+    }
+}
+
+/// The list of the running transfer and that of the next one, which may be written meanwhile.
+#[derive(Debug)]
+pub(crate) struct Idmac<R> {
+    ring: Ring<R>,
+    sets: [Set; 2],
+    /// The second set is the running transfer's.
+    flipped: bool,
 }
 
 impl<R: Mmio> Idmac<R> {
     pub(crate) const fn new(ring: Ring<R>) -> Self {
-        let mapped = [Mapped { bus: 0, len: 0 }; MAX_SEGMENTS];
-        Self { ring, mapped, segments: 0, dir: Dir::Read, used: 0 }
+        let second = ring.len;
+        Self { ring, sets: [Set::at(0), Set::at(second)], flipped: false }
     }
 
-    /// Bus address of the first descriptor.
-    pub(crate) const fn base(&self) -> u64 {
-        self.ring.bus
+    const fn set(&self, next: bool) -> &Set {
+        let [first, second] = &self.sets;
+        if self.flipped != next { second } else { first }
+    }
+
+    fn set_mut(&mut self, next: bool) -> &mut Set {
+        let [first, second] = &mut self.sets;
+        if self.flipped != next { second } else { first }
+    }
+
+    /// The next transfer becomes the running one.
+    pub(crate) fn flip(&mut self) {
+        self.flipped = !self.flipped;
+    }
+
+    /// Bus address of descriptor `k` of a set that begins at `first`.
+    fn address(&self, first: u32, k: u32) -> u64 {
+        self.ring.bus.saturating_add(first.saturating_add(k).saturating_mul(self.ring.size()).into())
+    }
+
+    /// Bus address of the running transfer's first descriptor.
+    pub(crate) fn base(&self) -> u64 {
+        self.address(self.set(false).first, 0)
     }
 
     /// Whether descriptors have 64-bit addresses.
@@ -115,8 +162,13 @@ impl<R: Mmio> Idmac<R> {
         (half.saturating_mul(CHUNK >> 9), u16::try_from(segments).unwrap_or(u16::MAX))
     }
 
-    fn write(&self, k: u32, d: &Descriptor) {
-        let at = k.saturating_mul(self.ring.size());
+    /// Where descriptor `k` of a set that begins at `first` is in the window.
+    fn offset(&self, first: u32, k: u32) -> u32 {
+        first.saturating_add(k).saturating_mul(self.ring.size())
+    }
+
+    fn write(&self, first: u32, k: u32, d: &Descriptor) {
+        let at = self.offset(first, k);
         let put = |words: &[u32]| {
             for (word, at) in words.iter().zip((at..).step_by(4)) {
                 self.ring.window.write32(at, *word);
@@ -125,37 +177,41 @@ impl<R: Mmio> Idmac<R> {
         if self.ring.wide { put(&d.wide_words()) } else { put(&d.words()) }
     }
 
-    /// Maps the first `bytes` bytes of `payload` and writes their descriptors. Segments start and end on multiples
-    /// of `word` bytes (2, 4 or 8), a word of the FIFO.
+    /// Maps the first `bytes` bytes of `payload` and writes their descriptors, for the next transfer or for the one that
+    /// starts now. Segments start and end on multiples of `word` bytes (2, 4 or 8), a word of the FIFO.
     ///
     /// # Errors
     /// Nothing stays mapped.
     pub(crate) fn load<P: Payload, D: Dma<P>>(
         &mut self,
+        next: bool,
         payload: &mut P,
         bytes: u64,
         word: u32,
         dir: Dir,
         dma: &mut D,
     ) -> Result<(), Cause> {
-        self.dir = dir;
-        self.used = 0;
-        self.segments = 0;
-        let result = self.map_all(payload, bytes, word.saturating_sub(1), dma);
+        if next && !self.ring.double {
+            return Err(Cause::Unsupported("a ring without room for the next transfer: lend twice as much"));
+        }
+        let set = self.set_mut(next);
+        (set.dir, set.used, set.segments) = (dir, 0, 0);
+        let result = self.map_all(next, payload, bytes, word.saturating_sub(1), dma);
         if result.is_err() {
-            self.unmap_all(payload, dma);
+            self.unmap_all(next, payload, dma);
         }
         result
     }
 
     fn map_all<P: Payload, D: Dma<P>>(
         &mut self,
+        next: bool,
         payload: &mut P,
         bytes: u64,
         mask: u32,
         dma: &mut D,
     ) -> Result<(), Cause> {
-        let mut left = bytes;
+        let (mut left, top, dir) = (bytes, self.ring.top(), self.set(next).dir);
         for i in 0..payload.segments() {
             if left == 0 {
                 break;
@@ -167,18 +223,19 @@ impl<R: Mmio> Idmac<R> {
                     "a segment whose length is not a multiple of the FIFO's word",
                 ));
             }
-            let Some(slot) = self.mapped.get_mut(i) else {
+            let set = self.set_mut(next);
+            let Some(slot) = set.mapped.get_mut(i) else {
                 return Err(Cause::Unsupported("more segments than the driver can map"));
             };
             *slot = Mapped::default();
-            self.segments = i.saturating_add(1);
+            set.segments = i.saturating_add(1);
             if len == 0 {
                 continue;
             }
-            let bus = dma.map(payload, i, len as usize, self.dir).map_err(refused)?;
+            let bus = dma.map(payload, i, len as usize, dir).map_err(refused)?;
             let last = bus.saturating_add(u64::from(len).saturating_sub(1));
             *slot = Mapped { bus, len };
-            if last > self.ring.top() {
+            if last > top {
                 return Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses"));
             }
             if bus & u64::from(mask) != 0 {
@@ -187,24 +244,25 @@ impl<R: Mmio> Idmac<R> {
                 ));
             }
             left = left.saturating_sub(u64::from(len));
-            self.describe(bus, len, left == 0)?;
+            self.describe(next, bus, len, left == 0)?;
         }
         if left == 0 { Ok(()) } else { Err(Cause::Unsupported("a payload shorter than the data phase")) }
     }
 
     /// Writes the descriptors of one segment.
-    fn describe(&mut self, bus: u64, len: u32, last_segment: bool) -> Result<(), Cause> {
-        let (mut at, mut left) = (bus, len);
+    fn describe(&mut self, next: bool, bus: u64, len: u32, last_segment: bool) -> Result<(), Cause> {
+        let (mut at, mut left, first) = (bus, len, self.set(next).first);
         while left > 0 {
             let chunk = left.min(CHUNK);
             left = left.saturating_sub(chunk);
-            let k = self.used;
+            let k = self.set(next).used;
             if k >= self.ring.len {
                 return Err(Cause::Unsupported("more descriptors than the ring holds"));
             }
-            self.used = k.saturating_add(1);
-            let next = self.ring.bus.saturating_add(self.used.saturating_mul(self.ring.size()).into());
-            self.write(k, &Descriptor::chained(k, chunk, at, next, last_segment && left == 0));
+            let used = k.saturating_add(1);
+            self.set_mut(next).used = used;
+            let after = self.address(first, used);
+            self.write(first, k, &Descriptor::chained(k, chunk, at, after, last_segment && left == 0));
             at = at.saturating_add(chunk.into());
         }
         Ok(())
@@ -212,25 +270,29 @@ impl<R: Mmio> Idmac<R> {
 
     /// Whether the controller has closed the last descriptor (its write may reach memory late).
     pub(crate) fn closed(&self) -> bool {
-        let at = self.used.saturating_sub(1).saturating_mul(self.ring.size());
+        let set = self.set(false);
+        let at = self.offset(set.first, set.used.saturating_sub(1));
         self.ring.window.read32(at) & Control::OWN.bits() == 0
     }
 
-    /// After a reset: no descriptor belongs to the controller any more.
+    /// After a reset: no descriptor of the running transfer belongs to the controller any more. The next one's are not
+    /// in its hands yet.
     pub(crate) fn disown(&mut self) {
-        for k in 0..self.used {
-            self.ring.window.write32(k.saturating_mul(self.ring.size()), 0);
+        let set = self.set(false);
+        for k in 0..set.used {
+            self.ring.window.write32(self.offset(set.first, k), 0);
         }
     }
 
     /// Gives everything back to the payload.
-    pub(crate) fn unmap_all<P: Payload, D: Dma<P>>(&mut self, payload: &mut P, dma: &mut D) {
-        for (i, m) in self.mapped.iter().enumerate().take(self.segments) {
+    pub(crate) fn unmap_all<P: Payload, D: Dma<P>>(&mut self, next: bool, payload: &mut P, dma: &mut D) {
+        let set = self.set_mut(next);
+        for (i, m) in set.mapped.iter().enumerate().take(set.segments) {
             if m.len > 0 {
-                dma.unmap(payload, i, m.len as usize, m.bus, self.dir);
+                dma.unmap(payload, i, m.len as usize, m.bus, set.dir);
             }
         }
-        self.segments = 0;
+        set.segments = 0;
     }
 }
 
@@ -310,22 +372,22 @@ mod tests {
             }
             let total: u64 = lens.iter().map(|l| *l as u64 * 4).sum();
             let bytes = total.saturating_sub(cut * 4).max(4);
-            prop_assert_eq!(idmac.load(&mut batch, bytes, 4, Dir::Read, &mut dma), Ok(()));
+            prop_assert_eq!(idmac.load(false, &mut batch, bytes, 4, Dir::Read, &mut dma), Ok(()));
             let read = |k: u32, w: u32| idmac.ring.window.read32(k * SIZE + w * 4);
             let mut seen = 0_u64;
-            for k in 0..idmac.used {
+            for k in 0..idmac.set(false).used {
                 let (des0, len) = (read(k, 0), read(k, 1));
                 prop_assert!(len > 0 && len <= CHUNK);
                 prop_assert_eq!(des0 & 8 != 0, k == 0);
-                prop_assert_eq!(des0 & 4 != 0, k + 1 == idmac.used);
-                prop_assert_eq!(des0 & 2 != 0, k + 1 != idmac.used, "an interrupt for the last only");
+                prop_assert_eq!(des0 & 4 != 0, k + 1 == idmac.set(false).used);
+                prop_assert_eq!(des0 & 2 != 0, k + 1 != idmac.set(false).used, "an interrupt for the last only");
                 prop_assert_eq!(u64::from(read(k, 3)), idmac.base() + u64::from((k + 1) * SIZE));
                 let mapped = memory.with(read(k, 2).into(), |b| b.len() as u64).unwrap_or(0);
                 prop_assert!(mapped >= u64::from(len), "the chunk lies inside one mapped segment");
                 seen += u64::from(len);
             }
             prop_assert_eq!(seen, bytes);
-            idmac.unmap_all(&mut batch, &mut dma);
+            idmac.unmap_all(false, &mut batch, &mut dma);
             prop_assert_eq!(memory.regions(), 1, "only the ring is left");
             prop_assert_eq!(batch.bytes() as u64, total);
         }
@@ -349,8 +411,8 @@ mod tests {
                 prop_assert!(fits);
             }
             let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
-            prop_assert_eq!(idmac.load(&mut batch, u64::from(words) * 4, 4, Dir::Write, &mut dma), Ok(()));
-            idmac.unmap_all(&mut batch, &mut dma);
+            prop_assert_eq!(idmac.load(false, &mut batch, u64::from(words) * 4, 4, Dir::Write, &mut dma), Ok(()));
+            idmac.unmap_all(false, &mut batch, &mut dma);
         }
     }
 
@@ -361,7 +423,7 @@ mod tests {
         let high = Memory::new(0xffff_fe00, 0x1_0001_0000);
         let mut dma = MemoryDma::new(high.clone(), u64::MAX);
         let mut long = Buf(vec![9; 1024]);
-        let over = idmac.load(&mut long, 1024, 4, Dir::Read, &mut dma);
+        let over = idmac.load(false, &mut long, 1024, 4, Dir::Read, &mut dma);
         assert_eq!(over, Err(Cause::Unsupported("a segment above 4 GiB: this DMA has 32-bit addresses")));
         assert_eq!((long.0.len(), high.regions()), (1024, 0));
         // The first of two segments fits, the second does not: both come back.
@@ -370,7 +432,7 @@ mod tests {
         let mut two = BufBatch::new(2);
         two.push(Buf(vec![5; 256]), 0, 256).unwrap();
         two.push(Buf(vec![6; 256]), 0, 256).unwrap();
-        assert_eq!(idmac.load(&mut two, 512, 4, Dir::Read, &mut dma), over);
+        assert_eq!(idmac.load(false, &mut two, 512, 4, Dir::Read, &mut dma), over);
         assert_eq!((two.bytes(), two.segment(1).map(<[u8]>::len), high.regions()), (512, Some(256), 0));
     }
 
@@ -388,11 +450,11 @@ mod tests {
             let mut dma = MemoryDma::new(high.clone(), mask);
             let mut buf = Buf(vec![1; len]);
             assert_eq!(
-                idmac.load(&mut buf, len as u64, 4, Dir::Write, &mut dma).is_ok(),
+                idmac.load(false, &mut buf, len as u64, 4, Dir::Write, &mut dma).is_ok(),
                 fits,
                 "{len} {mask:x}"
             );
-            idmac.unmap_all(&mut buf, &mut dma);
+            idmac.unmap_all(false, &mut buf, &mut dma);
             assert_eq!((buf.0.len(), high.regions()), (len, 0));
         }
     }
@@ -403,9 +465,12 @@ mod tests {
         let mut idmac = idmac(&memory, 2);
         let mut dma = MemoryDma::new(memory.clone(), u32::MAX.into());
         let mut odd = Buf(vec![0; 510]);
-        assert!(matches!(idmac.load(&mut odd, 510, 4, Dir::Read, &mut dma), Err(Cause::Unsupported(_))));
+        assert!(matches!(
+            idmac.load(false, &mut odd, 510, 4, Dir::Read, &mut dma),
+            Err(Cause::Unsupported(_))
+        ));
         let mut long = Buf(vec![0; 3 * 4096]);
-        let too_many = idmac.load(&mut long, 3 * 4096, 4, Dir::Read, &mut dma);
+        let too_many = idmac.load(false, &mut long, 3 * 4096, 4, Dir::Read, &mut dma);
         assert_eq!(too_many, Err(Cause::Unsupported("more descriptors than the ring holds")));
         assert_eq!((long.0.len(), memory.regions()), (3 * 4096, 1));
         assert!(Ring::new(memory.window(LOW, 64), LOW + 4, 64).is_err());

@@ -70,14 +70,17 @@ pub mod descriptor;
 mod engine;
 mod idmac;
 pub mod irq;
+mod mailbox;
 mod pio;
 pub mod platform;
 pub mod reg;
 pub mod reset;
+mod sync;
 pub mod timeout;
 mod wait;
 
 pub use engine::{DwEngine, GRACE, Transfers};
 pub use idmac::{MAX_SEGMENTS, Ring};
-pub use irq::{IrqHalf, Mailbox};
+pub use irq::IrqHalf;
+pub use mailbox::Mailbox;
 pub use platform::Platform;

@@ -13,7 +13,7 @@ use mmc_time::Instant;
 pub(crate) struct Window {
     /// Offset of DATA.
     pub(crate) at: u32,
-    /// Bytes of a FIFO word: 4, or 8, which is then moved as two halves at +0 and +4
+    /// Bytes of a FIFO word: 4; 2, of which an access moves two; or 8, which is moved as two halves at +0 and +4
     /// (`spec/dw-mshc-quirks.md` Q46).
     pub(crate) width: u32,
     /// Depth in FIFO words.
@@ -54,7 +54,9 @@ impl Pio {
             Dir::Read => count.min(self.window.depth),
             Dir::Write => self.window.depth.saturating_sub(count),
         };
-        for _ in 0..words {
+        // Rounds of one access or, with words of 8 bytes, two.
+        let rounds = if self.window.width == 2 { words >> 1 } else { words };
+        for _ in 0..rounds {
             if self.done() {
                 break;
             }
@@ -143,6 +145,21 @@ mod tests {
         let all: Vec<u8> = (0..4).flat_map(|i| payload.segment(i).unwrap().to_vec()).collect();
         assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 0xee, 0xee]);
         pio.pump(&Fake(9, RefCell::default()), &mut payload, Instant::ZERO); // touches nothing
+    }
+
+    #[test]
+    fn an_access_of_a_16_bit_fifo_moves_two_of_its_words() {
+        let window = Window { at: 0x200, width: 2, depth: 16 };
+        let mut payload = cut(&[0; 8], &[8]);
+        let mut pio = Pio::new(window, Dir::Read, 8, Instant::ZERO);
+        pio.pump(&Fake(3, RefCell::new(vec![(0x200, 0x0403_0201)])), &mut payload, Instant::ZERO);
+        pio.pump(&Fake(2, RefCell::new(vec![(0x200, 0x0807_0605)])), &mut payload, Instant::ZERO);
+        assert!(pio.done());
+        assert_eq!(payload.segment(0).unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut pio = Pio::new(window, Dir::Write, 8, Instant::ZERO);
+        let almost_full = Fake(13, RefCell::default());
+        pio.pump(&almost_full, &mut payload, Instant::ZERO);
+        assert_eq!(*almost_full.1.borrow(), [(0x200, 0x0403_0201)], "room for three words takes one access");
     }
 
     #[test]

@@ -46,12 +46,16 @@ pub const STATUS: u32 = 0x048;
 pub const FIFOTH: u32 = 0x04c;
 /// Card detect pins: 0 is a card.
 pub const CDETECT: u32 = 0x050;
+/// Write-protect pins: 1 is protected.
+pub const WRTPRT: u32 = 0x054;
 /// Bytes moved between card and controller in the present transfer.
 pub const TCBCNT: u32 = 0x05c;
 /// Card-detect debounce in biu clocks.
 pub const DEBNCE: u32 = 0x064;
 /// How the block was built.
 pub const HCON: u32 = 0x070;
+/// Signal level (bit 0: 1.8 V) and double data rate (bit 16).
+pub const UHS_REG: u32 = 0x074;
 /// Bus mode of the internal DMA controller.
 pub const BMOD: u32 = 0x080;
 /// Poll demand: the DMA controller fetches a descriptor (again).
@@ -68,6 +72,10 @@ pub const VERID: u32 = 0x06c;
 pub const DATA: u32 = 0x200;
 /// The FIFO's window before version 2.40a.
 pub const DATA_OLD: u32 = 0x100;
+/// Card read threshold: bit 0 on, bytes in bits 28:16. From version 2.40a on.
+pub const CARDTHRCTL: u32 = 0x100;
+/// eMMC's double data rate: half start bit (bit 0), HS400 (bit 31). From version 2.40a on.
+pub const EMMC_DDR_REG: u32 = 0x10c;
 /// On the HSDK: select of the divider in front of ciu, in bits 31:30; sample and drive phases elsewhere.
 pub const UHS_REG_EXT: u32 = 0x108;
 
@@ -109,6 +117,8 @@ bitflags! {
         const DATA_EXPECTED = 1 << 9;
         /// The host sends the data.
         const WRITE = 1 << 10;
+        /// Send CMD12 after the last byte.
+        const AUTO_STOP = 1 << 12;
         /// Hold the command until the last transfer and the card's busy are over.
         const WAIT_PRVDATA = 1 << 13;
         /// This command ends a transfer in flight.
@@ -117,6 +127,8 @@ bitflags! {
         const SEND_INIT = 1 << 15;
         /// No command: hand the clock registers to the card side.
         const UPDATE_CLOCK = 1 << 21;
+        /// Part of a switch of the signal level.
+        const VOLT_SWITCH = 1 << 28;
         /// Through the hold register; right for every mode up to 50 MHz.
         const USE_HOLD_REG = 1 << 29;
         /// Go; cleared by the controller when it has taken the command.
@@ -160,6 +172,8 @@ bitflags! {
         const ACD = 1 << 14;
         /// End bit error (read) or no CRC status (write).
         const EBE = 1 << 15;
+        /// The SDIO interrupt, as the mailbox carries it; in the register it is where the platform says.
+        const SDIO = 1 << 16;
     }
 }
 
@@ -175,14 +189,18 @@ impl Events {
         .union(Self::HLE)
         .union(Self::SBE)
         .union(Self::EBE);
-    /// Everything the interrupt half acknowledges. The FIFO's own requests and SDIO are not among them.
-    pub const HANDLED: Self = Self::ERRORS.union(Self::CARD_DETECT).union(Self::CDONE).union(Self::DTO);
+    /// Everything the interrupt half acknowledges without being asked. The FIFO's own requests and SDIO are not among
+    /// them.
+    pub const HANDLED: Self =
+        Self::ERRORS.union(Self::CARD_DETECT).union(Self::CDONE).union(Self::DTO).union(Self::ACD);
 }
 
 bitflags! {
     /// [`STATUS`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Status: u32 {
+        /// DAT3 is high.
+        const DAT3 = 1 << 8;
         /// DAT0 is low: the card is busy.
         const BUSY = 1 << 9;
         /// The data state machine works.

@@ -36,22 +36,25 @@ pub(crate) struct Reset {
     since: Instant,
     /// The card clock is to be stopped as well: at power-up nobody knows what it is.
     cold: bool,
+    /// Between CMD11 and the end of the switch.
+    switching: bool,
 }
 
 impl Reset {
-    /// Begins. `ctrl`: CTRL without its reset bits. Command done must be masked.
+    /// Begins. `ctrl`: CTRL without its reset bits. `uhs_ext`: for UHS_REG_EXT. Command done must be masked.
     pub(crate) fn begin<M: Mmio>(
         regs: &M,
-        platform: &Platform,
+        uhs_ext: Option<u32>,
         ctrl: Ctrl,
         cold: bool,
+        switching: bool,
         now: Instant,
     ) -> Self {
-        if let Some(value) = platform.uhs_reg_ext {
+        if let Some(value) = uhs_ext {
             regs.write32(UHS_REG_EXT, value);
         }
         regs.write32(CTRL, (ctrl | Ctrl::RESETS).bits());
-        Self { step: Step::All, since: now, cold }
+        Self { step: Step::All, since: now, cold, switching }
     }
 
     /// Whether the DMA part is known to be at rest: it touches no memory any more.
@@ -116,7 +119,7 @@ impl Reset {
                         regs.write32(CLKSRC, 0);
                     }
                     regs.write32(CTRL, ctrl.bits());
-                    update(regs, false);
+                    update(regs, false, self.switching);
                     Step::Clock
                 }
                 Step::Clock => {
@@ -174,7 +177,7 @@ mod tests {
             regs.expect_read32().with(eq(at)).return_const(value);
         }
         let mut idmac = ring();
-        let mut reset = Reset::begin(&regs, &HSDK, ctrl, false, Instant::ZERO);
+        let mut reset = Reset::begin(&regs, HSDK.uhs_reg_ext, ctrl, false, false, Instant::ZERO);
         assert!(!reset.memory_quiet());
         assert_eq!(reset.advance(&regs, &mut idmac, &HSDK, ctrl, Instant::ZERO), Some(Ok(())));
         assert!(reset.memory_quiet());
@@ -186,7 +189,7 @@ mod tests {
         regs.expect_write32().return_const(());
         regs.expect_read32().with(eq(CTRL)).times(..=24).return_const(7_u32);
         let mut idmac = ring();
-        let mut reset = Reset::begin(&regs, &HSDK, Ctrl::empty(), false, Instant::ZERO);
+        let mut reset = Reset::begin(&regs, None, Ctrl::empty(), false, false, Instant::ZERO);
         assert_eq!(reset.advance(&regs, &mut idmac, &HSDK, Ctrl::empty(), Instant::ZERO), None);
         let late = Instant::ZERO + RESET_LIMIT;
         assert_eq!(
@@ -203,7 +206,7 @@ mod tests {
         regs.expect_read32().with(eq(CMD)).return_const(0x8020_0000_u32);
         regs.expect_read32().return_const(0_u32);
         let mut idmac = ring();
-        let mut reset = Reset::begin(&regs, &HSDK, Ctrl::empty(), true, Instant::ZERO);
+        let mut reset = Reset::begin(&regs, None, Ctrl::empty(), true, false, Instant::ZERO);
         assert_eq!(reset.advance(&regs, &mut idmac, &HSDK, Ctrl::empty(), Instant::ZERO), None);
         assert!(reset.memory_quiet());
     }

@@ -2,12 +2,24 @@
 //! device trees, drivers and manuals; none was tried on a board here.
 //!
 //! What every one of them leaves to the board's start-up code: clocks at `ciu_hz` and `biu_hz`, pins, reset line.
+//! What needs more than the controller's own registers (a regulator, another unit's sample phase) is a
+//! [`Board`](super::Board) of the glue's; with `()` in its place a platform offers what remains: 3.3 V, up to 50 MHz.
+//! `ciu_hz` and `max_hz` are what the sources state; where the clock unit can feed more, say so in a platform of your
+//! own: `Platform { ciu_hz: 200_000_000, max_hz: 200_000_000, ..RK3399 }`.
 //! Where the sources give no bus interface clock, `biu_hz` is a guess that only scales the debounce time of a
 //! card-detect pin; it says so.
 
-use super::{CardDetect, HSDK, Platform};
-use mmc_proto::bus::Width;
+use super::{CardDetect, HSDK, Platform, Sample, SamplePlace, SignalSwitch};
+use mmc_proto::bus::{Timing, Timings, Width};
 use mmc_time::Duration;
+
+/// All UHS-I timings.
+const UHS: Timings = Timings::new()
+    .with(Timing::Sdr12)
+    .with(Timing::Sdr25)
+    .with(Timing::Sdr50)
+    .with(Timing::Ddr50)
+    .with(Timing::Sdr104);
 
 /// The ARC AXS101/AXS103 boards. Validated on: model.
 ///
@@ -37,6 +49,7 @@ pub const JH7110: Platform = Platform {
     uhs_reg_ext: None,
     fifo_depth: 32,
     card_detect: CardDetect::Unknown,
+    sample: Some(Sample { place: SamplePlace::Outside("system controller 0x9c, bits 5:1"), points: 32 }),
     ..HSDK
 };
 
@@ -45,7 +58,7 @@ pub const JH7110: Platform = Platform {
 /// Source: `spec/dw-mshc.md` §6: base 0xff0c_0000, FIFO 256, version 2.70a. The clock unit gives twice the bus clock
 /// and an always-on ÷2 follows: `ciu_hz` is behind it. Command done, its timeout and the end of the data are
 /// sometimes missing (Q9, Q10): the driver's software timers are what ends these operations. Drive and sample phase
-/// are in the clock unit. The SDIO interrupt is bit 24.
+/// are in the clock unit (tuned in steps of 1°, drive phase 90° or 180°). The SDIO interrupt is bit 24.
 pub const RK3288: Platform = Platform {
     name: "Rockchip RK3288",
     base: 0xff0c_0000,
@@ -53,6 +66,11 @@ pub const RK3288: Platform = Platform {
     ciu_hz: 50_000_000,
     uhs_reg_ext: None,
     fifo_depth: 256,
+    sdio_bit: 24,
+    timings: UHS,
+    signal: SignalSwitch::Board,
+    sample: Some(Sample { place: SamplePlace::Outside("clock unit, sample phase in degrees"), points: 360 }),
+    drive_phase: true,
     ..HSDK
 };
 
@@ -78,6 +96,10 @@ pub const CYCLONE_V: Platform = Platform {
     ciu_hz: 50_000_000,
     uhs_reg_ext: None,
     fifo_depth: 1024,
+    sample: Some(Sample {
+        place: SamplePlace::Outside("system manager 0x108, steps of 45 degrees"),
+        points: 8,
+    }),
     ..HSDK
 };
 
@@ -85,12 +107,20 @@ pub const CYCLONE_V: Platform = Platform {
 ///
 /// Source: `spec/dw-mshc.md` §6: base 0xff80_8000, version 2.80a, FIFO 1024, phases in the system manager (0x28), SMMU
 /// stream 5 (the board's `Dma` maps through it). The rest as [`CYCLONE_V`].
-pub const STRATIX_10: Platform = Platform { name: "Stratix 10 / Agilex", base: 0xff80_8000, ..CYCLONE_V };
+pub const STRATIX_10: Platform = Platform {
+    name: "Stratix 10 / Agilex",
+    base: 0xff80_8000,
+    sample: Some(Sample {
+        place: SamplePlace::Outside("system manager 0x28, steps of 45 degrees"),
+        points: 8,
+    }),
+    ..CYCLONE_V
+};
 
 /// Samsung Exynos 5 (the first of several, 0x1220_0000). Validated on: model.
 ///
 /// Source: `spec/dw-mshc.md` §6: FIFO 64 or 128 (the smaller is safe), CLKSEL at 0x09c (0x0a8 with 64-bit addresses)
-/// with its own divider in bits 26:24; `ciu_hz` is behind that. Fewer than 50 MHz in front of it do not work. The
+/// with its own divider in bits 26:24 and the sample phase in 2:0; `ciu_hz` is behind that. Fewer than 50 MHz in front of it do not work. The
 /// security unit's window (0x1200…) must be open. Exynos 7870 raises command done for a clock update and has a
 /// 64-bit FIFO read as two halves: the driver copes with both.
 pub const EXYNOS5: Platform = Platform {
@@ -101,14 +131,17 @@ pub const EXYNOS5: Platform = Platform {
     uhs_reg_ext: None,
     fifo_depth: 64,
     card_detect: CardDetect::Unknown,
+    timings: UHS,
+    signal: SignalSwitch::Board,
+    sample: Some(Sample { place: SamplePlace::Controller { offset: 0x09c, shift: 0 }, points: 8 }),
     ..HSDK
 };
 
 /// HiSilicon Hi3660 (Kirin 960), its SD slot. Validated on: model.
 ///
 /// Source: `spec/dw-mshc.md` §6: base 0xff37_f000; the source is divided by 8 through the GPIO register (GENCLK_DIV
-/// 7), `ciu_hz` is behind it. UHS_REG_EXT holds sample, drive and delay phases in a layout of its own: left
-/// alone. No source gives the FIFO depth: 16 is safe on any.
+/// 7), `ciu_hz` is behind it. UHS_REG_EXT holds sample (bits 20:16), drive and delay phases in a layout of
+/// its own. No source gives the FIFO depth: 16 is safe on any.
 pub const HI3660: Platform = Platform {
     name: "HiSilicon Hi3660",
     base: 0xff37_f000,
@@ -116,6 +149,9 @@ pub const HI3660: Platform = Platform {
     ciu_hz: 50_000_000,
     uhs_reg_ext: None,
     card_detect: CardDetect::Unknown,
+    timings: UHS,
+    signal: SignalSwitch::Board,
+    sample: Some(Sample { place: SamplePlace::Controller { offset: 0x108, shift: 16 }, points: 32 }),
     ..HSDK
 };
 

@@ -1,7 +1,7 @@
 //! The ARC HS Development Kit.
 
-use super::{CardDetect, Platform};
-use mmc_proto::bus::Width;
+use super::{CardDetect, Platform, SignalSwitch};
+use mmc_proto::bus::{Timings, Width};
 use mmc_time::Duration;
 
 /// The ARC HS Development Kit (HSDK). Validated on: model; never on a board.
@@ -12,7 +12,7 @@ use mmc_time::Duration;
 ///   not use the value elsewhere.
 /// * **FIFO**: 16 words; one boot loader says 256. The smaller is safe on either.
 /// * **No UHS**: the supply of card and lines is fixed at 3.3 V.
-/// * **Card detect** is the controller's own pin, no GPIO.
+/// * **Card detect** is the controller's own pin, no GPIO. No source names a write-protect switch.
 ///
 /// # Duties of the board's start-up code, not of this driver
 /// * Clocks: CGU IDIV_SDIO = 2 (biu 400 MHz), sdio-ref IDIV = 8 (100 MHz).
@@ -39,4 +39,11 @@ pub const HSDK: Platform = Platform {
     card_detect: CardDetect::Native,
     debounce: Duration::from_millis(25),
     card_detect_delay: Duration::from_millis(200),
+    write_protect: false,
+    sdio_bit: 16,
+    timings: Timings::new(),
+    signal: SignalSwitch::Fixed,
+    signal_settle: Duration::from_millis(10),
+    sample: None,
+    drive_phase: false,
 };

@@ -1,14 +1,16 @@
-//! What differs between boards: numbers, each with its source. No code runs here.
+//! What differs between boards: numbers, each with its source. What a board must *do* is the trait [`Board`].
 
+mod board;
 mod boards;
 mod hsdk;
 
+pub use board::{Board, Sample, SamplePlace, SignalSwitch};
 pub use boards::{
     ALL, AXS10X, CYCLONE_V, EXYNOS5, HI3660, JH7110, LPC_SDIF, RK356X, RK3288, RK3399, STRATIX_10,
 };
 pub use hsdk::HSDK;
 
-use mmc_proto::bus::Width;
+use mmc_proto::bus::{Timing, Timings, Width};
 use mmc_time::Duration;
 
 /// How a card in the slot is noticed.
@@ -55,6 +57,21 @@ pub struct Platform {
     pub debounce: Duration,
     /// How long to wait after a card was noticed before it is spoken to; for whoever handles insertion.
     pub card_detect_delay: Duration,
+    /// Bit 0 of WRTPRT is wired to the slot's switch.
+    pub write_protect: bool,
+    /// Bit of RINTSTS and INTMASK at which the SDIO interrupt is: 16, on Rockchip 24.
+    pub sdio_bit: u8,
+    /// Bus timings the wires are good for. Those that need tuning or 1.8 V are offered only where both can be done.
+    pub timings: Timings,
+    /// Who changes the signal level.
+    pub signal: SignalSwitch,
+    /// From the change of the level to the clock: at least the 5 ms of the standard.
+    pub signal_settle: Duration,
+    /// Where the sample phase is set; `None`: nowhere.
+    pub sample: Option<Sample>,
+    /// The drive clock is shifted, so the hold register stays in the path in every timing. Without it, it is bypassed
+    /// above 50 MHz and at double data rate (`spec/dw-mshc.md` §1.2).
+    pub drive_phase: bool,
 }
 
 impl Platform {
@@ -72,7 +89,35 @@ impl Platform {
         if self.fifo_depth < 4 || self.fifo_depth > 4096 {
             return Err("the platform's fifo_depth is not 4..=4096 words");
         }
+        if self.sdio_bit < 16 || self.sdio_bit > 31 {
+            return Err("the platform's sdio_bit is not 16..=31");
+        }
+        if self.signal_settle.as_micros() < 5000 {
+            return Err("the platform's signal_settle is below the 5 ms of the standard");
+        }
+        if let Some(Sample { points, .. }) = self.sample {
+            if points < 2 || points > 1024 {
+                return Err("the platform's sample points are not 2..=1024");
+            }
+        }
         Ok(())
+    }
+
+    /// Whether UHS_REG, EMMC_DDR_REG, the sample phase or the read threshold are ever to be written. Older builds have
+    /// the FIFO where two of these are.
+    pub(crate) const fn is_plain(&self) -> bool {
+        let fixed = matches!(self.signal, SignalSwitch::Fixed);
+        fixed && self.sample.is_none() && !self.has_ddr() && !self.has_fast()
+    }
+
+    const fn has_ddr(&self) -> bool {
+        let t = self.timings;
+        t.has(Timing::Ddr50) || t.has(Timing::Ddr52) || t.has(Timing::Hs400) || t.has(Timing::Hs400Es)
+    }
+
+    pub(crate) const fn has_fast(&self) -> bool {
+        let t = self.timings;
+        t.has(Timing::Sdr104) || t.has(Timing::Hs200) || t.has(Timing::Hs400) || t.has(Timing::Hs400Es)
     }
 
     /// The debounce time in biu clocks, as DEBNCE takes it (24 bits).
@@ -100,6 +145,11 @@ mod tests {
     fn numbers_that_cannot_be_are_named() {
         assert!(Platform { ciu_hz: 0, ..HSDK }.check().unwrap_err().contains("ciu_hz"));
         assert!(Platform { fifo_depth: 0, ..HSDK }.check().unwrap_err().contains("fifo_depth"));
+        assert!(Platform { sdio_bit: 8, ..HSDK }.check().unwrap_err().contains("sdio_bit"));
+        let hasty = Platform { signal_settle: Duration::from_millis(4), ..HSDK };
+        assert!(hasty.check().unwrap_err().contains("signal_settle"));
+        let coarse = Sample { place: SamplePlace::Outside("a pin"), points: 1 };
+        assert!(Platform { sample: Some(coarse), ..HSDK }.check().unwrap_err().contains("points"));
         assert!(Platform { max_hz: 0, ..HSDK }.check().unwrap_err().contains("max_hz"));
         assert_eq!(
             Platform { biu_hz: u32::MAX, ..HSDK }.debounce_clocks(),
