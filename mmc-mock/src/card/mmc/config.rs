@@ -1,22 +1,45 @@
 //! The registers an MMC or eMMC card shows: from a dump, or from a size and a revision.
 
-use super::super::registers::{get, put, seal};
+use super::super::registers::{Eye, get, put, seal};
 use crate::timing::Profile;
 use mmc_time::Duration;
 
 /// Offsets of the EXT_CSD (`spec/card.md` §12).
 pub(super) mod at {
+    pub(crate) const CMDQ_MODE_EN: usize = 15;
+    pub(crate) const MODE_CONFIG: usize = 30;
+    pub(crate) const BARRIER_CTRL: usize = 31;
     pub(crate) const FLUSH_CACHE: usize = 32;
     pub(crate) const CACHE_CTRL: usize = 33;
     pub(crate) const POWER_OFF_NOTIFICATION: usize = 34;
+    pub(crate) const CONTEXT_CONF: usize = 37;
     pub(crate) const EXCEPTION_EVENTS_STATUS: usize = 54;
+    pub(crate) const EXCEPTION_EVENTS_CTRL: usize = 56;
+    pub(crate) const CLASS_6_CTRL: usize = 59;
+    pub(crate) const DATA_SECTOR_SIZE: usize = 61;
+    pub(crate) const USE_NATIVE_SECTOR: usize = 62;
+    pub(crate) const NATIVE_SECTOR_SIZE: usize = 63;
+    pub(crate) const VENDOR_ERASE: usize = 113;
+    pub(crate) const ENH_SIZE_MULT: usize = 140;
+    pub(crate) const GP_SIZE_MULT: usize = 143;
     pub(crate) const SETTING_COMPLETED: usize = 155;
+    pub(crate) const PARTITIONS_ATTRIBUTE: usize = 156;
+    pub(crate) const MAX_ENH_SIZE_MULT: usize = 157;
+    pub(crate) const PARTITIONING_SUPPORT: usize = 160;
     pub(crate) const HPI_MGMT: usize = 161;
+    pub(crate) const RST_N_FUNCTION: usize = 162;
     pub(crate) const BKOPS_EN: usize = 163;
     pub(crate) const BKOPS_START: usize = 164;
     pub(crate) const SANITIZE_START: usize = 165;
+    pub(crate) const WR_REL_PARAM: usize = 166;
+    pub(crate) const WR_REL_SET: usize = 167;
+    pub(crate) const RPMB_SIZE_MULT: usize = 168;
+    pub(crate) const FW_CONFIG: usize = 169;
+    pub(crate) const USER_WP: usize = 171;
     pub(crate) const BOOT_WP: usize = 173;
+    pub(crate) const BOOT_WP_STATUS: usize = 174;
     pub(crate) const ERASE_GROUP_DEF: usize = 175;
+    pub(crate) const BOOT_CONFIG_PROT: usize = 178;
     pub(crate) const PARTITION_CONFIG: usize = 179;
     pub(crate) const ERASED_MEM_CONT: usize = 181;
     pub(crate) const BUS_WIDTH: usize = 183;
@@ -26,17 +49,29 @@ pub(super) mod at {
     pub(crate) const CMD_SET: usize = 191;
     pub(crate) const REV: usize = 192;
     pub(crate) const DEVICE_TYPE: usize = 196;
+    pub(crate) const DRIVER_STRENGTH: usize = 197;
     pub(crate) const OUT_OF_INTERRUPT_TIME: usize = 198;
     pub(crate) const PARTITION_SWITCH_TIME: usize = 199;
+    pub(crate) const SECURE_WP_INFO: usize = 211;
     pub(crate) const SEC_COUNT: usize = 212;
     pub(crate) const S_A_TIMEOUT: usize = 217;
+    pub(crate) const HC_WP_GRP_SIZE: usize = 221;
     pub(crate) const ERASE_TIMEOUT_MULT: usize = 223;
     pub(crate) const HC_ERASE_GRP_SIZE: usize = 224;
     pub(crate) const BOOT_SIZE_MULT: usize = 226;
+    pub(crate) const SEC_TRIM_MULT: usize = 229;
+    pub(crate) const SEC_ERASE_MULT: usize = 230;
     pub(crate) const SEC_FEATURES: usize = 231;
+    pub(crate) const CACHE_FLUSH_POLICY: usize = 240;
+    pub(crate) const INI_TIMEOUT_AP: usize = 241;
     pub(crate) const CORRECTLY_PRG: usize = 242;
     pub(crate) const BKOPS_STATUS: usize = 246;
     pub(crate) const CACHE_SIZE: usize = 249;
+    pub(crate) const CMDQ_DEPTH: usize = 307;
+    pub(crate) const CMDQ_SUPPORT: usize = 308;
+    pub(crate) const BARRIER_SUPPORT: usize = 486;
+    pub(crate) const MAX_PACKED_WRITES: usize = 500;
+    pub(crate) const MAX_PACKED_READS: usize = 501;
     pub(crate) const BKOPS_SUPPORT: usize = 502;
     pub(crate) const HPI_FEATURES: usize = 503;
 }
@@ -52,8 +87,30 @@ pub struct MmcQuirks {
     pub hpi_kills: bool,
     /// Trim is offered and does nothing.
     pub trim_does_nothing: bool,
+    /// Trim takes the eight sectors behind the range along.
+    pub trim_corrupts: bool,
+    /// CMD38 looks at byte 113 of the EXT_CSD (00 erase, 01 trim, 80 secure erase, 81 and 88 secure trim), not at its argument.
+    pub erase_by_byte_113: bool,
+    /// A secure erase or trim makes it silent for ever.
+    pub secure_kills: bool,
+    /// A secure erase or trim takes this long, whatever its range; zero: as the registers say.
+    pub secure_time: Duration,
+    /// A flush with nothing in the cache stays busy for ever, but for the interrupt.
+    pub empty_flush_hangs: bool,
+    /// Of the writes into the cache one in sixteen stores a wrong bit.
+    pub cache_corrupts: bool,
+    /// DAT0 is high although the card is busy; CMD13 tells the truth.
+    pub hides_busy: bool,
+    /// So many reads of the EXT_CSD after power-up have a wrong CRC.
+    pub garbled_ext_csd: u8,
+    /// A CMD1 sooner than this after the last one starts the power-up again.
+    pub restless: Duration,
     /// Each read comes later by this, over what the profile says.
     pub read_delay: Duration,
+    /// Each read or write that uses a count set by CMD23 takes longer by this.
+    pub count_delay: Duration,
+    /// Each write that finds background operations urgent (BKOPS_STATUS 2 or 3) takes longer by this.
+    pub bkops_delay: Duration,
 }
 
 /// A description of an MMC or eMMC card.
@@ -71,6 +128,8 @@ pub struct MmcConfig {
     pub profile: Profile,
     /// Decides the pauses of `profile`, nothing else.
     pub seed: u64,
+    /// Where its bits can be sampled in HS200 and HS400.
+    pub eye: Eye,
     /// Where it departs from the standard.
     pub quirks: MmcQuirks,
 }
@@ -101,8 +160,9 @@ pub enum MmcConfigError {
 
 impl MmcConfig {
     /// An eMMC card of `sectors` sectors that follows `revision` (3: 4.3, 5: 4.41, 6: 4.5, 7: 5.0, 8: 5.1), with all that
-    /// this crate's card can do and the revision has: boot partitions of 1 MiB, and from 5 on interrupts and background
-    /// operations, from 6 on a cache of 512 KiB and HS200, from 7 on HS400.
+    /// this crate's card can do and the revision has: boot partitions of 1 MiB, from 4 on an RPMB of 128 KiB and partitions for
+    /// general purpose, from 5 on interrupts and background operations, from 6 on a cache of 512 KiB and HS200, from 7 on HS400,
+    /// from 8 on its enhanced strobe, barriers and a command queue.
     #[must_use]
     pub fn emmc(revision: u8, sectors: u32, profile: Profile, seed: u64) -> Self {
         let mut e = Box::new([0; 512]);
@@ -125,6 +185,21 @@ impl MmcConfig {
             (at::PARTITION_SWITCH_TIME, from(4, 1)),
             (at::OUT_OF_INTERRUPT_TIME, from(5, 5)),
             (at::DEVICE_TYPE, 0x07 | from(6, 0x10) | from(7, 0x40)),
+            (at::PARTITIONING_SUPPORT, from(4, 3)),
+            // As much as there is.
+            (at::MAX_ENH_SIZE_MULT, from(4, 0xff)),
+            (at::MAX_ENH_SIZE_MULT + 1, from(4, 0xff)),
+            (at::RPMB_SIZE_MULT, from(4, 1)),
+            (at::WR_REL_PARAM, from(5, 0x05) | from(8, 0x10)),
+            (at::WR_REL_SET, from(5, 0x1f)),
+            (at::INI_TIMEOUT_AP, from(4, 3)),
+            (at::SEC_TRIM_MULT, from(4, 3)),
+            (at::SEC_ERASE_MULT, from(4, 3)),
+            (at::SECURE_WP_INFO, from(8, 1)),
+            (at::STROBE_SUPPORT, from(8, 1)),
+            (at::CMDQ_DEPTH, from(8, 31)),
+            (at::CMDQ_SUPPORT, from(8, 1)),
+            (at::BARRIER_SUPPORT, from(8, 1)),
             (194, 2),
             (at::REV, revision),
         ] {
@@ -142,6 +217,8 @@ impl MmcConfig {
         put(&mut csd, 49, 47, mult);
         put(&mut csd, 46, 42, 31);
         put(&mut csd, 41, 37, 31);
+        put(&mut csd, 36, 32, 15);
+        put(&mut csd, 31, 31, 1);
         put(&mut csd, 28, 26, 3);
         put(&mut csd, 25, 22, 9);
         let mut cid = [0; 16];
@@ -158,11 +235,12 @@ impl MmcConfig {
             power_up: Duration::from_millis(20),
             profile,
             seed,
+            eye: Eye::new(seed),
             quirks: MmcQuirks::default(),
         }
     }
     /// The card that showed these registers. Settings that do not outlive a loss of power are those after power-up, even
-    /// if the dump was made later; partitions for general purpose are left out.
+    /// if the dump was made later; packed commands, which this card does not have, are not shown.
     ///
     /// # Errors
     /// [`MmcConfigError`] names what cannot be.
@@ -176,7 +254,8 @@ impl MmcConfig {
         let mut c = Self { cid: seal(cid), csd: seal(csd), ..Self::emmc(3, 1, profile, seed) };
         c.ext_csd = ext_csd.map(|e| {
             let mut e = Box::new(*e);
-            super::switch::power_up(&mut e);
+            super::switch::power_up(&mut e, true);
+            (e[at::MAX_PACKED_WRITES], e[at::MAX_PACKED_READS]) = (0, 0);
             e
         });
         c.check()?;
@@ -219,6 +298,19 @@ impl MmcConfig {
     #[must_use]
     pub fn boot_sectors(&self) -> u64 {
         u64::from(self.ext(at::BOOT_SIZE_MULT)) * 256
+    }
+    /// Size of an area by its number in PARTITION_CONFIG, in sectors; 0: there is none.
+    pub(super) fn area_sectors(&self, area: usize) -> u64 {
+        match area {
+            0 => self.sectors(),
+            1 | 2 => self.boot_sectors(),
+            3 => u64::from(self.ext(at::RPMB_SIZE_MULT)) * 256,
+            _ if self.ext(at::SETTING_COMPLETED) & 1 == 0 => 0,
+            gp => self.general_purpose_sectors(gp - 4),
+        }
+    }
+    fn general_purpose_sectors(&self, n: usize) -> u64 {
+        self.ext_csd.as_ref().map_or(0, |e| super::switch::general_purpose(e)[n])
     }
     /// Whether such a card can be.
     ///

@@ -2,9 +2,12 @@
 
 use super::super::{Sent, Token};
 use super::config::at;
+use super::program::Sink;
+use super::work::Kind;
 use super::{ADDRESS_ERROR, BLOCK_LEN_ERROR, MmcCard, MmcState, OUT_OF_RANGE, Outcome, WP_VIOLATION};
 use crate::timing::Timing;
 use mmc_time::{Duration, Instant};
+use std::collections::VecDeque;
 
 /// The tuning block on four lines (the pattern of the standards).
 pub(super) const TUNING_4: [u8; 64] = [
@@ -26,11 +29,16 @@ pub(super) const TUNING_8: [u8; 128] = {
     wide
 };
 
+/// The RPMB.
+pub(super) const RPMB: usize = 3;
+
 /// Where the blocks come from or go to.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A register or a pattern.
+    /// A register, a pattern, or the frames of the RPMB.
     Register(Vec<u8>),
+    /// A register, with what came of it so far.
+    Sink(Sink, Vec<u8>),
     /// The pattern of CMD19, which has no CRC.
     Pattern,
     /// From an area, from this byte on.
@@ -66,13 +74,15 @@ pub(super) struct Run {
     /// Blocks in all; `None`: until CMD12.
     pub(super) left: Option<u32>,
     single: bool,
+    /// What it takes over the profile's time.
+    access: Duration,
     k: u32,
     /// The command that opened it was not answered yet.
     pub(super) fresh: bool,
     /// Nothing more is sent or taken: the card waits for CMD12.
     dead: bool,
-    /// The host drives as many lines as the card.
-    aligned: bool,
+    /// The host drives as many lines as the card, on the same edges.
+    pub(super) aligned: bool,
 }
 
 impl Run {
@@ -97,43 +107,69 @@ impl MmcCard {
     ) {
         // A bus test is made to find out about the lines.
         let test = matches!(source, Source::Pattern) || self.state == MmcState::Btst;
-        let aligned = test || self.lines == self.width();
-        if !aligned {
-            let (host, card) = (self.lines, self.width());
+        let (host, card) = (self.lines, self.width());
+        let edges = self.host.is_none_or(|(_, timing)| timing.ddr() == self.double_rate());
+        let aligned = test || (host == card && edges);
+        if !test && host != card {
             self.violations.note(|| format!("data on {host} lines of the host, the card uses {card}"));
+        } else if !aligned {
+            let card = if self.double_rate() { "both edges" } else { "one edge" };
+            self.violations.note(|| format!("data on {card} of the clock on the card's side alone"));
         }
         let stream = if matches!(source, Source::Read(..)) { block_len.into() } else { 0 };
         self.pace = Some(Pace { started, access, stream, blocks: left });
-        let run = Run { source, started, block_len, left, single, k: 0, fresh: true, dead: false, aligned };
+        let run =
+            Run { source, started, block_len, left, single, access, k: 0, fresh: true, dead: false, aligned };
         self.state = if run.is_read() { MmcState::Data } else { MmcState::Rcv };
         self.run = Some(run);
     }
+    /// CMD17, CMD18, CMD24, CMD25 and the tasks of the queue.
     pub(super) fn open_blocks(
         &mut self,
-        index: u8,
+        read: bool,
+        single: bool,
         arg: u32,
         count: Option<(u32, bool)>,
         now: Instant,
     ) -> Outcome {
-        let (read, single) = (index < 24, matches!(index, 17 | 24));
         let blocks = if single { Some(1) } else { count.map(|c| c.0) };
-        let len = self.block_len;
-        let at = if self.config.sector_addressed() { u64::from(arg) * 512 } else { u64::from(arg) };
-        let area = usize::from(self.ext[at::PARTITION_CONFIG] & 3).min(2);
-        if !read && len != 512 {
+        let (len, area) = (self.block_len, self.area());
+        if area == RPMB {
+            return self.open_frames(read, count, now);
+        }
+        let at = u64::from(arg) * self.unit();
+        let extra = if single || count.is_none() { Duration::ZERO } else { self.config.quirks.count_delay };
+        let native = self.native();
+        if (!read && len != 512) || blocks.is_some_and(|n| !u64::from(n).is_multiple_of(native)) {
             self.errors |= BLOCK_LEN_ERROR;
-        } else if !read && self.protected(area) {
-            self.errors |= WP_VIOLATION;
+        } else if !(at / 512).is_multiple_of(native) {
+            self.errors |= ADDRESS_ERROR;
         } else if let Some(bit) = self.refuses(read, area, at, len) {
             self.errors |= bit;
         } else if read {
-            let access = self.timing.read_access(at / 512) + self.config.quirks.read_delay;
+            let access = self.timing.read_access(at / 512) + self.config.quirks.read_delay + extra;
             self.open_run(Source::Read(area, at), now, access, len, (blocks, single));
         } else {
             self.ext[at::CORRECTLY_PRG..at::CORRECTLY_PRG + 4].fill(0);
-            let reliable = count.is_some_and(|c| c.1) || self.ext[at::CACHE_CTRL] & 1 == 0;
-            self.open_run(Source::Write(area, at, reliable), now, Duration::ZERO, len, (blocks, single));
+            let through = count.is_some_and(|c| c.1) || self.ext[at::CACHE_CTRL] & 1 == 0;
+            // A cache that is written out in order has a barrier behind each write.
+            self.epoch += u32::from(self.ext[at::CACHE_FLUSH_POLICY] & 1);
+            self.cached_writes += u32::from(!through);
+            let late = if self.bkops() >= 2 { self.config.quirks.bkops_delay } else { Duration::ZERO };
+            self.open_run(Source::Write(area, at, through), now, late + extra, len, (blocks, single));
         }
+        Outcome::R1
+    }
+    /// CMD18 and CMD25 in the RPMB: frames, as many as CMD23 said.
+    fn open_frames(&mut self, read: bool, count: Option<(u32, bool)>, now: Instant) -> Outcome {
+        let Some((n, reliable)) = count else { return Outcome::Illegal };
+        let (source, access) = if read {
+            let frames = self.rpmb.answer(n as usize, &mut self.areas[RPMB]);
+            (Source::Register(frames), self.config.profile.cmd)
+        } else {
+            (Source::Sink(Sink::Rpmb(reliable), Vec::new()), Duration::ZERO)
+        };
+        self.open_run(source, now, access, 512, (Some(n), false));
         Outcome::R1
     }
     fn refuses(&self, read: bool, area: usize, at: u64, len: u16) -> Option<u32> {
@@ -142,6 +178,8 @@ impl MmcCard {
             Some(OUT_OF_RANGE)
         } else if at % 512 + len > 512 || (!read && !at.is_multiple_of(512)) {
             Some(ADDRESS_ERROR)
+        } else if !read && self.sector_protected(area, at / 512) {
+            Some(WP_VIOLATION)
         } else {
             None
         }
@@ -155,8 +193,9 @@ impl MmcCard {
     }
     /// The data phase is over, by itself or by a command.
     pub(super) fn end_run(&mut self, now: Instant) {
-        let Some(run) = self.run.take() else { return };
+        let Some(mut run) = self.run.take() else { return };
         self.state = MmcState::Tran;
+        let late = run.access;
         match run.source {
             Source::Pattern if run.k > 0 => self.state = MmcState::Btst,
             Source::Read(area, at) if run.k > 0 => {
@@ -169,9 +208,12 @@ impl MmcCard {
             Source::Write(_, at, _) if run.k > 0 => {
                 let service = self.timing.write(at / 512, run.k.into());
                 self.unkempt = self.unkempt.saturating_add(u64::from(run.k) * 512);
-                self.state = MmcState::Prg;
-                self.busy = now.max(run.started + service.total);
-                self.ext[at::CORRECTLY_PRG..at::CORRECTLY_PRG + 4].copy_from_slice(&run.k.to_le_bytes());
+                let end = run.started + service.total + late;
+                self.program(run.k, now, end.since(now));
+            }
+            Source::Sink(to, ref mut bytes) if run.left == Some(run.k) => {
+                let took = self.sink(to, &std::mem::take(bytes));
+                self.work(Kind::Fixed, now, took, VecDeque::new());
             }
             _ => {}
         }
@@ -182,7 +224,10 @@ impl MmcCard {
         let n = block.len().min(len.into());
         let mut refused = None;
         match &run.source {
-            Source::Register(bytes) => block[..n].copy_from_slice(&bytes[..n]),
+            Source::Register(bytes) => {
+                let from = k as usize * usize::from(len);
+                block[..n].copy_from_slice(&bytes[from..from + n]);
+            }
             Source::Read(area, start) => {
                 let (area, at) = (*area, start + u64::from(k) * u64::from(len));
                 refused = self.refuses(true, area, at, len);
@@ -191,7 +236,7 @@ impl MmcCard {
                     let _ = self.areas[area].read(at, &mut block[..n]);
                 }
             }
-            Source::Pattern | Source::Write(..) => {}
+            Source::Pattern | Source::Write(..) | Source::Sink(..) => {}
         }
         let Some(run) = &mut self.run else { return Sent::Nothing };
         if let Some(bit) = refused {
@@ -210,7 +255,14 @@ impl MmcCard {
         let (k, len) = (run.k, run.block_len);
         let right = crc_ok && run.aligned && block.len() == usize::from(len);
         let token = match run.source {
-            Source::Write(area, start, reliable) => {
+            Source::Sink(..) if right => {
+                if let Some(Run { source: Source::Sink(_, bytes), .. }) = &mut self.run {
+                    bytes.extend_from_slice(block);
+                }
+                Token::Accepted
+            }
+            Source::Sink(..) => Token::CrcError,
+            Source::Write(area, start, through) => {
                 let at = start + u64::from(k) * u64::from(len);
                 match self.refuses(false, area, at, len) {
                     _ if !right => Token::CrcError,
@@ -219,7 +271,13 @@ impl MmcCard {
                         Token::Nothing
                     }
                     None => {
-                        self.store(area, at / 512, block, reliable);
+                        if !through && self.config.quirks.cache_corrupts && self.cached_writes % 16 == 0 {
+                            let mut wrong = block.to_vec();
+                            wrong[0] ^= 1;
+                            self.store(area, at / 512, &wrong, through);
+                        } else {
+                            self.store(area, at / 512, block, through);
+                        }
                         Token::Accepted
                     }
                 }
@@ -242,20 +300,5 @@ impl MmcCard {
             self.end_run(now);
         }
         token
-    }
-    /// Stores a sector; below the cache, or in it, remembering what a loss of power brings back.
-    fn store(&mut self, area: usize, sector: u64, block: &[u8], reliable: bool) {
-        if reliable {
-            self.undo.retain(|u| (u.0, u.1) != (area, sector));
-        } else {
-            let mut old = [0; 512];
-            let _ = self.areas[area].read(sector * 512, &mut old);
-            self.undo.push_back((area, sector, old));
-            // The oldest makes room: it is programmed. A younger entry of its sector brings back just that.
-            if self.undo.len() as u64 * 512 > self.cache_bytes() {
-                self.undo.pop_front();
-            }
-        }
-        let _ = self.areas[area].write(sector * 512, block);
     }
 }
