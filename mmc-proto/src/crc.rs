@@ -3,12 +3,13 @@
 //! All of them are MSB first, start at 0 and are not inverted (`spec/card.md` §1.3, §1.4). Beware: 15 zero
 //! bytes have CRC7 0x00 and 15 bytes of 0xFF have 0x7F, so an all-one register passes with its end bit.
 
-use crc::{CRC_7_MMC, CRC_16_XMODEM, Crc};
+use crc::{CRC_7_MMC, CRC_16_XMODEM, Crc, Table};
 
-const CRC7: Crc<u8> = Crc::<u8>::new(&CRC_7_MMC);
-const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
-static CRC7_TABLE: Crc<u8> = CRC7;
-static CRC16_TABLE: Crc<u16> = CRC16;
+/// Tables of 256 entries for CRC16: one, or with the feature `crc-large-table` sixteen.
+const LANES: usize = if cfg!(feature = "crc-large-table") { 16 } else { 1 };
+
+static CRC7: Crc<u8> = Crc::<u8>::new(&CRC_7_MMC);
+static CRC16: Crc<u16, Table<LANES>> = Crc::<u16, Table<LANES>>::new(&CRC_16_XMODEM);
 
 /// CRC7 of `bytes` (x⁷ + x³ + 1): 0..=127.
 ///
@@ -17,7 +18,7 @@ static CRC16_TABLE: Crc<u16> = CRC16;
 /// ```
 #[must_use]
 pub fn crc7(bytes: &[u8]) -> u8 {
-    CRC7_TABLE.checksum(bytes)
+    CRC7.checksum(bytes)
 }
 
 /// The last byte of a frame or register: CRC7 of `bytes`, then an end bit of 1.
@@ -29,7 +30,7 @@ pub fn crc7_byte(bytes: &[u8]) -> u8 {
 /// CRC16 of a block as it goes over one data line (x¹⁶ + x¹² + x⁵ + 1), or over SPI.
 #[must_use]
 pub fn crc16(block: &[u8]) -> u16 {
-    CRC16_TABLE.checksum(block)
+    CRC16.checksum(block)
 }
 
 /// CRC16 of each of four data lines, `[DAT0, DAT1, DAT2, DAT3]`: DATn carries bit n of each nibble, the high

@@ -9,6 +9,7 @@ use core::fmt;
 
 /// What is wrong with a frame. Checked in this order; the first one is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum FrameError {
     /// Too many or too few bytes.
     #[error("{got} bytes where the frame has {expected}")]
@@ -65,6 +66,7 @@ impl FrameError {
 /// # Ok::<(), mmc_proto::frame::FrameError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct CommandFrame {
     /// 0..=63; [`emit`](Self::emit) takes the low six bits.
     pub index: u8,
@@ -74,6 +76,7 @@ pub struct CommandFrame {
 
 /// A short response on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ResponseFrame {
     /// The command's index, or 63 where the response has none.
     pub index: u8,

@@ -62,6 +62,8 @@
 pub mod bus;
 pub mod command;
 pub mod crc;
+#[cfg(feature = "defmt")]
+mod defmt_format;
 pub mod frame;
 pub mod host;
 pub mod machine;
@@ -69,6 +71,8 @@ pub mod quirk;
 pub mod register;
 pub mod response;
 pub mod rpmb;
+#[cfg(feature = "serde")]
+mod serde_bits;
 pub mod spi;
 pub mod status;
 pub mod timing;

@@ -12,6 +12,8 @@ macro_rules! register {
 
         /// The same as plain values, one field for each of the register's, codes as they are.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[allow(missing_docs, reason = "each field is documented at the accessor of the same name")]
         pub struct $info { $(pub $field: $ty,)* }
 
@@ -96,6 +98,7 @@ use core::fmt;
 
 /// What the last byte of a CID or CSD looks like. Hosts differ in what they keep of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum CrcState {
     /// Right CRC7 and end bit 1.
     Valid,
@@ -173,6 +176,7 @@ impl CrcPolicy {
 
 /// Why bytes are not a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum RegisterError {
     /// Too many or too few bytes.

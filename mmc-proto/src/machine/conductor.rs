@@ -5,6 +5,16 @@ use crate::host::{Cause, Completion, Host, HostError, Operation, Phase, Progress
 use mmc_hal::Payload;
 use mmc_time::{Duration, Instant};
 
+/// One record; nothing without the feature `log`.
+macro_rules! record {
+    ($level:ident, $($text:tt)+) => {{
+        #[cfg(feature = "log")]
+        log::$level!(target: "mmc_proto", $($text)+);
+        #[cfg(not(feature = "log"))]
+        let _ = format_args!($($text)+);
+    }};
+}
+
 /// Steps of one [`Conductor::poll`]; after that many it asks to be called again at once, so that one call
 /// does a bounded amount of work whatever machine and host do.
 const STEPS: u32 = 16;
@@ -72,6 +82,7 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
                         Step::Do(action) => {
                             let until = now + action.limit;
                             let command = action.command;
+                            record!(trace, "CMD{} arg={:#010x} {}", command.index, command.arg, action.limit);
                             if command.data.is_none() {
                                 self.submit(host, Operation::Command(command), until, now);
                             } else if let Some(payload) = self.payload.take() {
@@ -86,9 +97,11 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
                             }
                         }
                         Step::Bus(bus) => {
+                            record!(trace, "{bus:?}");
                             self.submit(host, Operation::Bus(bus), now + Self::BUS_LIMIT, now);
                         }
                         Step::Power(power) => {
+                            record!(trace, "{power:?}");
                             self.submit(host, Operation::Power(power), now + Self::BUS_LIMIT, now);
                         }
                         Step::Sleep(time) => self.state = State::Sleeping(now + time),
@@ -124,6 +137,11 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
     }
 
     fn ask(&mut self, last: Option<Result<Reply, HostError>>, now: Instant) -> Step<M::Output> {
+        match &last {
+            Some(Ok(reply)) => record!(trace, "answer {:08x?}, {} bytes", reply.words, reply.bytes),
+            Some(Err(error)) => record!(debug, "{error}"),
+            None => {}
+        }
         let mut empty: [u8; 0] = [];
         let scratch = if self.machine.scratch() {
             self.payload.as_mut().and_then(|p| p.segment_mut(0)).unwrap_or(&mut empty)

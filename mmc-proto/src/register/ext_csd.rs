@@ -29,6 +29,8 @@ impl fmt::Debug for ExtCsd {
 
 /// What most callers want to know of an EXT_CSD, in plain units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ExtCsdInfo {
     /// `EXT_CSD_REV`.
     pub rev: u8,

@@ -158,6 +158,8 @@ impl GeneralInfo {
 
 /// The power management register set: its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct PowerSet {
     /// Revision.
     pub revision: u8,
@@ -188,6 +190,8 @@ impl PowerSet {
 
 /// The performance enhancement register set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct PerformanceSet {
     /// Revision.
     pub revision: u8,

@@ -6,6 +6,8 @@ use core::fmt;
 /// The operating conditions register, as R3 carries it. The 32 bits are the value: there is nothing to decode
 /// into another form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Ocr(pub u32);
 
 impl Ocr {

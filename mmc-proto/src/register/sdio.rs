@@ -19,6 +19,8 @@ impl fmt::Debug for Cccr {
 
 /// The CCCR as plain values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct CccrInfo {
     /// Format of the CCCR, coded.
     pub cccr_rev: u8,
