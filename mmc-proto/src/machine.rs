@@ -4,17 +4,45 @@
 
 mod conductor;
 mod erase;
+mod health;
 mod identify;
+mod lock;
+mod order;
+mod policy;
+mod read;
+mod recover;
+mod reply;
+mod rpmb;
+mod sd_register;
+mod speed;
+mod talk;
 mod transfer;
+mod tune;
+mod watch;
 
 pub use conductor::{Conductor, Turn};
-pub use erase::{Erase, EraseError, ErasePhase};
+pub use erase::{Erase, EraseScript};
+pub use health::{Background, Health, Spare, Wear};
 pub use identify::{
-    Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, SD_READ_LIMIT, SD_WRITE_LIMIT,
+    Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, IoPart, MMC_READ_LIMIT, MMC_WRITE_LIMIT,
+    MmcPart, Registers, SD_READ_LIMIT, SD_WRITE_LIMIT, SdPart,
 };
+pub use lock::{Lock, LockOp, StoreScript};
+pub use order::{BootFrom, Order, OrderScript, Partition, PowerNotice, Protection};
+pub use policy::{Cure, Means, POLICY, Rule, Trouble, plan};
+pub use read::{Fetch, FetchScript};
+pub use recover::{After, Recover, RecoverPhase, Recovered};
+pub use rpmb::{Hmac, Rpmb, RpmbScript};
+pub use sd_register::{Extensions, FindExtensions, FindScript, SdRegister, SetScript};
+pub use speed::{
+    Fallback, Fallbacks, Mode, Raised, Reason, Speed, SpeedCause, SpeedError, SpeedOptions, SpeedPhase, Subject,
+};
+pub use talk::{Say, Script, Talk, TalkError, ready_limit};
 pub use transfer::{
-    After, COMMAND_LIMIT, CardTraits, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
+    COMMAND_LIMIT, CardTraits, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
 };
+pub use tune::{TUNING_BLOCK_4, TUNING_BLOCK_8, Tune, TuneCause, TuneError, TunePhase, Tuned};
+pub use watch::{SlotEvent, SlotWatch};
 
 use crate::bus::{BusConfig, Power};
 use crate::command::Command;

@@ -4,7 +4,7 @@ mod support;
 
 use mmc_hal::Dir;
 use mmc_proto::command::{Gate, Stop};
-use mmc_proto::host::{Cause, HostError, Phase, Reply};
+use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
     After, CardTraits, Step, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
 };
@@ -92,7 +92,9 @@ fn bad_arguments_are_refused_before_anything_is_sent() {
         (CARD, (1 << 24) - 3, 4),
         (CARD, u64::MAX, 2),
         (bytes, (1 << 23) - 1, 2),
-        (CardTraits { blocks: u64::MAX, ..CARD }, 1 << 32, 1),
+        (CardTraits { blocks: u64::MAX, ..CARD }, 1 << 38, 1),
+        (CardTraits { unit: 8, ..CARD }, 8, 7),
+        (CardTraits { unit: 8, ..CARD }, 4, 8),
     ] {
         let mut sd = Card::sdhc();
         let error = run(transfer(&card, Dir::Read, lba, blocks), &mut sd, |_| None).out.unwrap_err();
@@ -242,4 +244,121 @@ fn a_card_still_sending_is_stopped() {
     });
     assert_eq!(r.out.unwrap_err().after, After::Ready);
     assert_eq!(sd.log.join(" "), "CMD17:0 CMD13:12340000 CMD12:0 CMD13:12340000");
+}
+
+#[test]
+fn sduc_is_told_the_upper_address_bits_before_each_data_command() {
+    let uc = CardTraits { blocks: 1 << 33, ..CARD };
+    let manual = CardTraits { cmd23: false, ..uc };
+    let far = (3 << 32) / 2 + 7;
+    for (card, dir, lba, blocks, expected) in [
+        (uc, Dir::Read, 7, 1, "CMD22:0 CMD17:7"),
+        (uc, Dir::Write, far, 1, "CMD22:1 CMD24:80000007 CMD13:12340000"),
+        (uc, Dir::Read, far, 4, "CMD23:4 CMD22:1 CMD18:80000007"),
+        (manual, Dir::Write, far, 4, "CMD22:1 CMD25:80000007 CMD12:0 CMD13:12340000"),
+    ] {
+        let mut sd = Card::sdhc();
+        assert_eq!(run(transfer(&card, dir, lba, blocks), &mut sd, |_| None).out, Ok(blocks));
+        assert_eq!(sd.log.join(" "), expected);
+    }
+    // A sequence that breaks off is dropped by CMD12, which SDUC takes in the transfer state.
+    let mut sd = Card::sdhc();
+    let r = run(transfer(&uc, Dir::Read, far, 4), &mut sd, |i| {
+        (i == 22).then_some(Err(host(Cause::Timeout, Phase::Command, 22)))
+    });
+    let error = r.out.unwrap_err();
+    assert_eq!((error.phase, error.after), (TransferPhase::Address, After::Ready));
+    assert_eq!(sd.log.join(" "), "CMD23:4 CMD22:1 CMD12:0 CMD13:12340000");
+}
+
+#[test]
+fn a_host_that_stops_by_itself_is_let_to() {
+    let mut caps = Capabilities::new();
+    let open = CardTraits { cmd23: false, ..CARD };
+    let stopped = |caps: &Capabilities, card: &CardTraits, r1: u32| {
+        let mut sd = Card::sdhc();
+        let t = transfer(card, Dir::Write, 8, 4).auto_stop(caps);
+        let r =
+            run(t, &mut sd, |i| (i == 25).then_some(Ok(Reply { words: [TRAN, r1, 0, 0], bytes: 4 * 512 })));
+        (r.out, sd.log.join(" "))
+    };
+    let good = 0x0d00;
+    assert_eq!(stopped(&caps, &open, good), (Ok(4), "CMD25:8 CMD12:0 CMD13:12340000".into()), "it cannot");
+    caps.auto_stop = true;
+    assert_eq!(stopped(&caps, &CARD, 0), (Ok(4), "CMD23:4 CMD25:8 CMD13:12340000".into()), "counted");
+    assert_eq!(stopped(&caps, &open, good), (Ok(4), "CMD25:8 CMD13:12340000".into()));
+    let (out, log) = stopped(&caps, &open, good | CardStatus::WP_VIOLATION.bits());
+    let error = out.unwrap_err();
+    assert_eq!((error.cause, error.phase), (TransferCause::Card, TransferPhase::Stop));
+    assert!(error.status.unwrap().contains(CardStatus::WP_VIOLATION) && !error.is_retryable());
+    assert_eq!(log, "CMD25:8 CMD13:12340000", "the data phase is over: nothing is left to stop");
+    // After an error the host has not stopped: the conversation does.
+    let mut sd = Card::sdhc();
+    let r = run(transfer(&open, Dir::Read, 8, 4).auto_stop(&caps), &mut sd, |i| {
+        (i == 18).then_some(Err(host(Cause::Crc, Phase::Data, 18)))
+    });
+    assert_eq!(
+        (r.out.unwrap_err().after, sd.log.join(" ").as_str()),
+        (After::Ready, "CMD18:8 CMD12:0 CMD13:12340000")
+    );
+}
+
+#[test]
+fn a_reliable_write_is_counted_and_flagged_even_for_one_block() {
+    for (blocks, expected) in
+        [(1, "CMD23:80000001 CMD25:8 CMD13:12340000"), (8, "CMD23:80000008 CMD25:8 CMD13:12340000")]
+    {
+        let mut sd = Card::sdhc();
+        let t = transfer(&CARD, Dir::Write, 8, blocks).reliable();
+        assert_eq!(run(t, &mut sd, |_| None).out, Ok(blocks));
+        assert_eq!(sd.log.join(" "), expected);
+    }
+    let old = CardTraits { cmd23: false, ..CARD };
+    for t in [
+        transfer(&CARD, Dir::Read, 8, 8).reliable(),
+        transfer(&old, Dir::Write, 8, 8).reliable(),
+        transfer(&CARD, Dir::Write, 0, 65_536).reliable(),
+    ] {
+        let mut sd = Card::sdhc();
+        let error = run(t, &mut sd, |_| None).out.unwrap_err();
+        assert!(sd.log.is_empty() && matches!(error.cause, TransferCause::Unsupported(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_count_never_reaches_the_bits_that_are_flags_on_emmc() {
+    for (blocks, expected) in [
+        (65_535, "CMD23:ffff CMD18:0".to_string()),
+        (65_536, "CMD18:0 CMD12:0".to_string()),
+        (1 << 23, "CMD18:0 CMD12:0".to_string()),
+    ] {
+        let mut sd = Card::sdhc();
+        assert_eq!(run(transfer(&CARD, Dir::Read, 0, blocks), &mut sd, |_| None).out, Ok(blocks));
+        assert_eq!(sd.log.join(" "), expected);
+    }
+}
+
+#[test]
+fn native_sectors_of_4_kib_are_read_and_written_whole() {
+    let native = CardTraits { unit: 8, ..CARD };
+    let mut sd = Card::sdhc();
+    assert_eq!(run(transfer(&native, Dir::Write, 16, 8), &mut sd, |_| None).out, Ok(8));
+    assert_eq!(sd.log.join(" "), "CMD23:8 CMD25:10 CMD13:12340000");
+    let error = run(transfer(&native, Dir::Read, 17, 8), &mut sd, |_| None).out.unwrap_err();
+    assert_eq!(error.cause, TransferCause::Unaligned { lba: 17, blocks: 8, unit: 8 });
+    assert_eq!(
+        error.to_string(),
+        "8 blocks at 17 are not whole units of 8 blocks (before the first command)"
+    );
+}
+
+#[test]
+fn a_card_that_refuses_a_data_command_is_heard() {
+    let r1 = Some(TRAN | CardStatus::WP_VIOLATION.bits());
+    let refused = HostError { cause: Cause::Timeout, phase: Phase::Data, index: 24, r1 };
+    let r = run(transfer(&CARD, Dir::Write, 8, 1), &mut Card::sdhc(), |i| (i == 24).then_some(Err(refused)));
+    let error = r.out.unwrap_err();
+    assert_eq!((error.cause, error.phase), (TransferCause::Card, TransferPhase::Data));
+    assert_eq!(error.status.map(|s| s.bits()), r1);
+    assert!(!error.is_retryable(), "it will refuse it again");
 }

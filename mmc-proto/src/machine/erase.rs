@@ -1,322 +1,210 @@
-//! Erasing and discarding blocks of an SD card: CMD32, CMD33, CMD38, CMD13 until ready.
+//! Erasing, discarding and trimming blocks: the range, CMD38, CMD13 until ready.
 //!
-//! Nothing but CMD13 may come between the three, so that an error begins nothing: the next command forgets
+//! ```text
+//!  SD      CMD32, CMD33, CMD38                  (SDUC: CMD22 before each of the first two)
+//!  MMC     CMD35, CMD36, CMD38; a secure trim all of it twice: first it marks, then it erases
+//! ```
+//!
+//! Nothing but CMD13 (and CMD22) may come between the three, so that an error begins nothing: the next command forgets
 //! the range.
 
-use super::transfer::{After, COMMAND_LIMIT, CardTraits, TransferCause};
-use super::{Action, Machine, Step};
-use crate::command::{Command, Gate};
-use crate::host::{HostError, Phase, Reply};
-use crate::register::Ssr;
-use crate::status::CardStatus;
-use crate::timing::{EraseKind, erase_limit};
-use core::fmt;
+use super::talk::{PLAIN, Say, Script, Talk, ready_limit};
+use super::transfer::{CardTraits, TransferCause};
+use crate::command::{Address, Command};
+use crate::host::Reply;
+use crate::register::{ExtCsd, MmcCsd, Ssr};
+use crate::timing::{EraseKind, MmcEraseKind, erase_limit, mmc_erase_group_bytes, mmc_erase_limit};
 use mmc_time::{Duration, Instant};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(128);
-const TRIES: u8 = 3;
-
-/// Bits that say that not all of the range was erased.
-const ERRORS: CardStatus = CardStatus::from_bits_retain(
-    CardStatus::DATA_ERRORS.bits()
-        | CardStatus::ERASE_SEQ_ERROR.bits()
-        | CardStatus::ERASE_PARAM.bits()
-        | CardStatus::WP_ERASE_SKIP.bits()
-        | CardStatus::ERASE_RESET.bits(),
-);
-
-/// Where in an erase something happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErasePhase {
-    /// Before anything was sent.
-    Check,
-    /// CMD32 or CMD33.
-    Range,
-    /// CMD38.
-    Erase,
-    /// Waiting for the card to be ready.
-    Ready,
-}
-
-impl fmt::Display for ErasePhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Check => "before the first command",
-            Self::Range => "naming the range",
-            Self::Erase => "starting the erase",
-            Self::Ready => "waiting for the card to be ready",
-        })
-    }
-}
-
-/// The first error of an erase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{cause} ({phase})")]
-pub struct EraseError {
-    /// What went wrong.
-    pub cause: TransferCause,
-    /// Where. From [`ErasePhase::Erase`] on any of the blocks may be gone.
-    pub phase: ErasePhase,
-    /// R1 verbatim: the one that showed the error, else the first one that came after it.
-    pub status: Option<CardStatus>,
-    /// What the card was found to be afterwards.
-    pub after: After,
-}
-
-impl EraseError {
-    /// Worth trying again as it is, once the card is ready.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        match self.cause {
-            TransferCause::Host(e) => e.is_retryable(),
-            TransferCause::Card => match self.status {
-                Some(s) => {
-                    let again = CardStatus::TRANSIENT.bits()
-                        | CardStatus::ERASE_RESET.bits()
-                        | CardStatus::ERASE_SEQ_ERROR.bits();
-                    s.bits() & ERRORS.bits() & !again == 0
-                }
-                None => false,
-            },
-            _ => false,
-        }
-    }
-    /// The card must be identified anew before it is used again.
-    #[must_use]
-    pub const fn needs_reset(&self) -> bool {
-        matches!(self.after, After::NotReady)
-    }
-    /// The card has left the slot.
-    #[must_use]
-    pub const fn media_gone(&self) -> bool {
-        matches!(self.after, After::Gone)
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Kind {
+    Sd(Option<Ssr>, EraseKind),
+    Mmc(MmcEraseKind, Times),
+}
+
+/// What the time of an MMC's erase depends on: the EXT_CSD itself would make the machine half a kilobyte larger.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// Blocks of an erase group.
+    group: u64,
+    /// Limit for one group alone.
+    per_group: Duration,
+    /// The card offers the kind.
+    offered: bool,
+}
+
+/// What is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
     Start,
+    FirstUpper,
     First,
+    LastUpper,
     Last,
     Erase,
     Ready,
-    ReadyPause,
-    /// After an error: a CMD13 is out.
-    Clean,
-    CleanPause,
-    Over,
 }
 
-/// Erases or discards whole blocks.
-///
-/// `Ok` is the number of blocks, all of them.
+/// The course of an erase: see [`Erase`].
 #[derive(Clone, Copy, Debug)]
-pub struct Erase {
+pub struct EraseScript {
     card: CardTraits,
-    kind: EraseKind,
+    kind: Kind,
     lba: u64,
     blocks: u64,
-    busy: Duration,
-    state: State,
-    pause: Duration,
-    deadline: Instant,
-    tries: u8,
-    error: Option<EraseError>,
+    /// Blocks of a piece: the card is asked for no more at a time.
+    piece: u64,
+    done: u64,
+    /// The second round of a secure trim.
+    second: bool,
+    at: At,
 }
 
-type Out = Result<u64, EraseError>;
+/// Erases, discards or trims whole blocks. `Ok` is the number of blocks, all of them; after an error in the phase
+/// `Erase` or later any of them may be gone, and those of [`progress`](Self::progress) are.
+pub type Erase = Talk<EraseScript>;
 
 impl Erase {
-    /// `blocks` blocks from `lba` on. The time allowed is [`erase_limit`]'s, which depends on `ssr`: a caller
-    /// that wants to look after other requests in between erases piece by piece.
+    /// On an SD card: `blocks` blocks from `lba` on. The time allowed is [`erase_limit`]'s, which depends on `ssr`.
     #[must_use]
     pub fn new(card: &CardTraits, ssr: Option<&Ssr>, kind: EraseKind, lba: u64, blocks: u64) -> Self {
-        Self {
-            card: *card,
-            kind,
-            lba,
-            blocks,
-            busy: erase_limit(ssr, kind, lba, blocks),
-            state: State::Start,
-            pause: FIRST_PAUSE,
-            deadline: Instant::ZERO,
-            tries: 0,
-            error: None,
-        }
+        Self::of(card, Kind::Sd(ssr.copied(), kind), lba, blocks)
     }
-
-    /// The longest the whole conversation takes, the wait after an error included, when it is driven at the
-    /// instants it names; a host adds its own stopping time once per operation.
+    /// On an MMC or eMMC. The time allowed is [`mmc_erase_limit`]'s. An erase or secure erase must be of whole groups,
+    /// because the card would erase whole groups whatever was asked for; what the card does not offer is refused.
     #[must_use]
-    pub fn limit(&self) -> Duration {
-        let commands = COMMAND_LIMIT.saturating_mul(10).saturating_add(LAST_PAUSE.saturating_mul(4));
-        self.busy.saturating_mul(2).saturating_add(commands)
-    }
-
-    fn start(&mut self) -> Step<Out> {
-        if self.blocks == 0 {
-            return self.refuse(TransferCause::NoBlocks);
-        }
-        let end = self.lba.checked_add(self.blocks);
-        if end.is_none_or(|end| end > self.card.blocks) {
-            let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
-            let (lba, capacity) = (self.lba, self.card.blocks);
-            return self.refuse(TransferCause::OutOfRange { lba, blocks, capacity });
-        }
-        match (self.address(self.lba), self.address(self.last())) {
-            (Some(first), Some(_)) => {
-                self.state = State::First;
-                run(Command::erase_wr_blk_start(first), COMMAND_LIMIT)
-            }
-            _ => self.refuse(TransferCause::Address(self.last())),
-        }
-    }
-
-    fn last(&self) -> u64 {
-        self.lba.saturating_add(self.blocks).saturating_sub(1)
-    }
-
-    fn address(&self, lba: u64) -> Option<u32> {
-        self.card.addressing().arg(lba)
-    }
-
-    fn refuse(&mut self, cause: TransferCause) -> Step<Out> {
-        self.state = State::Over;
-        let (phase, after) = (ErasePhase::Check, After::Untouched);
-        Step::Done(Err(EraseError { cause, phase, status: None, after }))
-    }
-
-    fn end(&mut self, after: After) -> Step<Out> {
-        self.state = State::Over;
-        let fallback =
-            EraseError { cause: TransferCause::OutOfTurn, phase: ErasePhase::Check, status: None, after };
-        Step::Done(Err(EraseError { after, ..self.error.unwrap_or(fallback) }))
-    }
-
-    fn ask_ready(&mut self, now: Instant) -> Step<Out> {
-        self.state = State::Ready;
-        run(Command::send_status(self.card.rca), self.deadline.since(now) + COMMAND_LIMIT)
-    }
-
-    fn clean(&mut self) -> Step<Out> {
-        self.state = State::Clean;
-        run(Command { gate: Gate::Now, ..Command::send_status(self.card.rca) }, COMMAND_LIMIT)
-    }
-
-    fn pause(&mut self, state: State) -> Step<Out> {
-        let pause = self.pause;
-        self.pause = pause.saturating_mul(2).min(LAST_PAUSE);
-        self.state = state;
-        Step::Sleep(pause)
-    }
-
-    fn fail(
-        &mut self,
-        cause: TransferCause,
-        phase: ErasePhase,
-        status: Option<CardStatus>,
-        now: Instant,
-    ) -> Step<Out> {
-        self.error = Some(EraseError { cause, phase, status, after: After::NotReady });
-        self.deadline = now + self.busy;
-        self.pause = FIRST_PAUSE;
-        if let TransferCause::Host(e) = cause {
-            if e.media_gone() {
-                return self.end(After::Gone);
-            }
-            if matches!(e.phase, Phase::Submit) {
-                // Refused before it left the host; a range that was named is forgotten with the next command.
-                return self.end(match phase {
-                    ErasePhase::Range | ErasePhase::Erase => After::Ready,
-                    _ => After::NotReady,
-                });
-            }
-        }
-        self.clean()
-    }
-
-    fn cleaned(&mut self, last: Option<Result<Reply, HostError>>, now: Instant) -> Step<Out> {
-        let status = match last {
-            Some(Ok(reply)) => status_of(&reply),
-            Some(Err(e)) if e.media_gone() => return self.end(After::Gone),
-            Some(Err(e)) if !matches!(e.phase, Phase::Submit) && self.tries < TRIES => {
-                self.tries = self.tries.saturating_add(1);
-                return self.pause(State::CleanPause);
-            }
-            _ => return self.end(After::NotReady),
+    pub fn mmc(
+        card: &CardTraits,
+        csd: &MmcCsd,
+        ext_csd: Option<&ExtCsd>,
+        kind: MmcEraseKind,
+        lba: u64,
+        blocks: u64,
+    ) -> Self {
+        let times = Times {
+            group: (mmc_erase_group_bytes(csd, ext_csd) / 512).max(1),
+            per_group: mmc_erase_limit(csd, ext_csd, kind, 0, 1),
+            offered: kind.offered(ext_csd),
         };
-        if let Some(error) = self.error.as_mut() {
-            error.status.get_or_insert(status);
+        Self::of(card, Kind::Mmc(kind, times), lba, blocks)
+    }
+    /// Piece by piece: the card is asked for at most `blocks` blocks at a time (rounded up to whole erase groups of an
+    /// MMC), so that [`progress`](Self::progress) says something and a caller that stops loses one piece only. The
+    /// whole takes longer.
+    #[must_use]
+    pub fn in_pieces(self, blocks: u64) -> Self {
+        let group = match &self.script().kind {
+            Kind::Sd(..) => u64::from(self.script().card.unit.max(1)),
+            Kind::Mmc(_, times) => times.group,
+        };
+        let piece = blocks.max(1).div_ceil(group).saturating_mul(group);
+        Self::follow(self.rca(), EraseScript { piece, ..*self.script() })
+    }
+    /// Blocks that are erased for certain, of how many.
+    #[must_use]
+    pub const fn progress(&self) -> (u64, u64) {
+        (self.script().done, self.script().blocks)
+    }
+    fn of(card: &CardTraits, kind: Kind, lba: u64, blocks: u64) -> Self {
+        let (piece, done, second, at) = (blocks, 0, false, At::Start);
+        Self::follow(card.rca, EraseScript { card: *card, kind, lba, blocks, piece, done, second, at })
+    }
+}
+
+impl EraseScript {
+    /// First block and length of the piece that is erased now.
+    fn now(&self) -> (u64, u64) {
+        let left = self.blocks.saturating_sub(self.done);
+        (self.lba.saturating_add(self.done), left.min(self.piece))
+    }
+    fn rounds(&self) -> u64 {
+        if matches!(self.kind, Kind::Mmc(MmcEraseKind::SecureTrim, _)) { 2 } else { 1 }
+    }
+    /// Longest busy of CMD38 over these blocks.
+    fn busy(&self, lba: u64, blocks: u64) -> Duration {
+        match &self.kind {
+            Kind::Sd(ssr, kind) => erase_limit(ssr.as_ref(), *kind, lba, blocks),
+            Kind::Mmc(_, times) => {
+                let first = lba.checked_div(times.group).unwrap_or(0);
+                let end = lba.saturating_add(blocks).div_ceil(times.group.max(1));
+                times.per_group.saturating_mul(end.saturating_sub(first).max(1))
+            }
         }
-        if status.is_ready() {
-            self.end(After::Ready)
-        } else if now >= self.deadline {
-            self.end(After::NotReady)
-        } else {
-            self.pause(State::CleanPause)
+    }
+    /// The longest any piece may take: one that begins and ends in the middle of a unit.
+    fn worst(&self) -> Duration {
+        let piece = self.piece.min(self.blocks);
+        if piece == self.blocks { self.busy(self.lba, piece) } else { self.busy(1, piece) }
+    }
+    fn check(&self) -> Result<(Address, Address), TransferCause> {
+        let (lba, blocks) = (self.lba, self.blocks);
+        let whole = self.card.range(lba, blocks)?;
+        if let Kind::Mmc(kind, times) = &self.kind {
+            if !times.offered {
+                return Err(TransferCause::Unsupported("this way to erase"));
+            }
+            let unit = times.group;
+            let odd = |at: u64| at.checked_rem(unit) != Some(0);
+            let end = lba.saturating_add(blocks);
+            // The last group of a card may be cut short.
+            if kind.whole_groups() && (odd(lba) || (odd(end) && end != self.card.blocks)) {
+                return Err(TransferCause::Unaligned { lba, blocks, unit });
+            }
+        }
+        let (lba, blocks) = self.now();
+        if (lba, blocks) == (self.lba, self.blocks) { Ok(whole) } else { self.card.range(lba, blocks) }
+    }
+    fn arg(&self) -> u32 {
+        match &self.kind {
+            Kind::Sd(_, kind) => kind.arg(),
+            Kind::Mmc(MmcEraseKind::SecureTrim, _) if self.second => 0x8000_8000,
+            Kind::Mmc(kind, _) => kind.arg(),
         }
     }
 }
 
-fn run(command: Command, limit: Duration) -> Step<Out> {
-    Step::Do(Action { command, limit })
-}
+impl Script for EraseScript {
+    type Output = u64;
 
-fn status_of(reply: &Reply) -> CardStatus {
-    let [word, ..] = reply.words;
-    CardStatus::from_bits_retain(word)
-}
-
-impl Machine for Erase {
-    type Output = Out;
-
-    fn next(&mut self, last: Option<Result<Reply, HostError>>, _: &mut [u8], now: Instant) -> Step<Out> {
-        let phase = match self.state {
-            State::Start => return self.start(),
-            State::ReadyPause => return self.ask_ready(now),
-            State::CleanPause => return self.clean(),
-            State::Clean => return self.cleaned(last, now),
-            State::Over => {
-                self.error = None;
-                return self.end(After::Untouched);
+    fn limit(&self) -> Duration {
+        let one = ready_limit(self.worst()) + PLAIN.saturating_mul(5);
+        let pieces = self.blocks.div_ceil(self.piece.max(1)).max(1);
+        one.saturating_mul(pieces).saturating_mul(self.rounds())
+    }
+    fn patience(&self) -> Duration {
+        self.worst()
+    }
+    fn next(&mut self, _: Option<Reply>, _: &mut [u8], _: Instant) -> Result<Say<u64>, TransferCause> {
+        if self.at == At::Ready {
+            if self.rounds() == 2 && !self.second {
+                self.second = true;
+            } else {
+                self.second = false;
+                self.done = self.done.saturating_add(self.now().1);
             }
-            State::First | State::Last => ErasePhase::Range,
-            State::Erase => ErasePhase::Erase,
-            State::Ready => ErasePhase::Ready,
-        };
-        let reply = match last {
-            Some(Ok(reply)) => reply,
-            Some(Err(e)) => return self.fail(TransferCause::Host(e), phase, None, now),
-            None => return self.fail(TransferCause::OutOfTurn, phase, None, now),
-        };
-        let status = status_of(&reply);
-        if status.intersects(ERRORS) {
-            return self.fail(TransferCause::Card, phase, Some(status), now);
+            if self.done >= self.blocks {
+                return Ok(Say::Done(self.blocks));
+            }
+            self.at = At::Start;
         }
-        match self.state {
-            State::First => match self.address(self.last()) {
-                Some(last) => {
-                    self.state = State::Last;
-                    run(Command::erase_wr_blk_end(last), COMMAND_LIMIT)
-                }
-                None => self.refuse(TransferCause::Address(self.last())),
-            },
-            State::Last => {
-                self.state = State::Erase;
-                // The end of busy is the arrival of the CMD13 that waits for it, as after a write.
-                run(Command { busy: false, ..Command::erase(self.kind.arg()) }, COMMAND_LIMIT)
+        let (first, last) = self.check()?;
+        let mmc = matches!(self.kind, Kind::Mmc(..));
+        let (at, command) = match (self.at, first.extension(), last.extension()) {
+            (At::Start, Some(upper), _) => (At::FirstUpper, upper),
+            (At::Start | At::FirstUpper, ..) if mmc => (At::First, Command::erase_group_start(first.arg)),
+            (At::Start | At::FirstUpper, ..) => (At::First, Command::erase_wr_blk_start(first.arg)),
+            (At::First, _, Some(upper)) => (At::LastUpper, upper),
+            (At::First | At::LastUpper, ..) if mmc => (At::Last, Command::erase_group_end(last.arg)),
+            (At::First | At::LastUpper, ..) => (At::Last, Command::erase_wr_blk_end(last.arg)),
+            // The end of busy is the arrival of the CMD13 that waits for it, as after a write.
+            (At::Last, ..) => (At::Erase, Command { busy: false, ..Command::erase(self.arg()) }),
+            (At::Erase | At::Ready, ..) => {
+                self.at = At::Ready;
+                let (lba, blocks) = self.now();
+                return Ok(Say::Ready(self.busy(lba, blocks)));
             }
-            State::Erase => {
-                self.deadline = now + self.busy;
-                self.ask_ready(now)
-            }
-            _ if status.is_ready() => {
-                self.state = State::Over;
-                Step::Done(Ok(self.blocks))
-            }
-            _ if now >= self.deadline => self.fail(TransferCause::NotReady, phase, Some(status), now),
-            _ => self.pause(State::ReadyPause),
-        }
+        };
+        self.at = at;
+        Ok(Say::Do(if at == At::Erase { "Erase" } else { "Range" }, command, PLAIN))
     }
 }

@@ -3,19 +3,27 @@
 //! ```text
 //!  one block        CMD17 / CMD24
 //!  count known      CMD23, CMD18 / CMD25                (the card has CMD23)
-//!  open-ended       CMD18 / CMD25, CMD12                (it has not, or the caller asks for it)
+//!  open-ended       CMD18 / CMD25, CMD12                (it has not, or the caller asks for it, or the count is
+//!                                                        above the 65,535 that eMMC can be told)
+//!  SDUC             CMD22 before each of CMD17, 18, 24, 25
+//!  reliable         CMD23 with its flag, CMD25, also for one block (eMMC)
 //!  after a write    CMD13, held back by the host until DAT0 is released, again until the card is ready
 //!  after an error   CMD12 if a data phase may be open, CMD13 until ready or the limit; then the first error
 //! ```
+//!
+//! CMD12 is sent by the host itself where it can and the caller lets it ([`Transfer::auto_stop`]).
 //!
 //! After a write the end of busy is the arrival of the CMD13 that waits for it ([`Gate::Idle`]), so CMD12 is
 //! sent without a busy phase of its own: a host that can hold a command in hardware gets one interrupt and no
 //! poll.
 
+use super::recover::{After, Recover, Wait, stop_now};
 use super::{Action, Machine, Step};
-use crate::command::{Addressing, Command, Gate, Stop};
-use crate::host::{HostError, Phase, Reply};
-use crate::status::{CardState, CardStatus};
+use crate::command::{Address, Addressing, Command, CountFlags, Stop};
+use crate::host::{Capabilities, HostError, Phase, Reply};
+use crate::register::RegisterError;
+use crate::rpmb::FrameError;
+use crate::status::CardStatus;
 use core::fmt;
 use mmc_hal::Dir;
 use mmc_time::{Duration, Instant};
@@ -26,12 +34,8 @@ pub const COMMAND_LIMIT: Duration = Duration::from_millis(10);
 
 /// Blocks for which one access time is allowed in a data phase (128 KiB).
 const BLOCKS_PER_ACCESS: u32 = 256;
-/// First pause between two CMD13 that found the card not ready; each further one is twice as long …
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// … up to this.
-const LAST_PAUSE: Duration = Duration::from_millis(16);
-/// How often in a row an unanswered CMD13, or a CMD12 that changes nothing, is repeated after an error.
-const TRIES: u8 = 3;
+/// The most blocks CMD23 of eMMC can be told of; more bits would be flags.
+const MOST_COUNTED: u32 = 0xffff;
 
 /// What a transfer has to know of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +72,39 @@ impl CardTraits {
         let accesses = u64::from(blocks.div_ceil(BLOCKS_PER_ACCESS)).max(1);
         COMMAND_LIMIT + self.block_time.saturating_mul(blocks.into()) + access.saturating_mul(accesses)
     }
-    /// How addresses are written on the bus.
+    /// How addresses are written on the bus. Only SDUC has more sectors than 32 bits can name.
     #[must_use]
     pub const fn addressing(&self) -> Addressing {
-        if self.byte_addressed { Addressing::Byte } else { Addressing::Sector }
+        match (self.byte_addressed, self.blocks > 1 << 32) {
+            (true, _) => Addressing::Byte,
+            (false, false) => Addressing::Sector,
+            (false, true) => Addressing::Extended,
+        }
     }
-    fn recovery_limit(&self) -> Duration {
+    /// The addresses of the first and the last of `blocks` blocks from `lba` on.
+    ///
+    /// # Errors
+    /// There are none, or they are not all on the card, or not whole units, or cannot be named.
+    pub fn range(&self, lba: u64, blocks: u64) -> Result<(Address, Address), TransferCause> {
+        if blocks == 0 {
+            return Err(TransferCause::NoBlocks);
+        }
+        let end = lba.checked_add(blocks).filter(|end| *end <= self.blocks);
+        let Some(end) = end else {
+            let capacity = self.blocks;
+            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+            return Err(TransferCause::OutOfRange { lba, blocks, capacity });
+        };
+        let unit = u64::from(self.unit.max(1));
+        if lba.checked_rem(unit) != Some(0) || blocks.checked_rem(unit) != Some(0) {
+            return Err(TransferCause::Unaligned { lba, blocks, unit });
+        }
+        // The card counts on from the first address: the last one must be one it can name, too.
+        let last = end.saturating_sub(1);
+        let named = |lba| self.addressing().address(lba).ok_or(TransferCause::Address(lba));
+        Ok((named(lba)?, named(last)?))
+    }
+    pub(crate) fn recovery_limit(&self) -> Duration {
         self.read_limit.max(self.write_limit)
     }
 }
@@ -92,12 +123,16 @@ pub enum TransferPhase {
     Check,
     /// CMD23.
     SetCount,
+    /// CMD22 (SDUC).
+    Address,
     /// CMD17, 18, 24 or 25 and their data.
     Data,
     /// CMD12.
     Stop,
     /// Waiting for the card to have stored what was written.
     Ready,
+    /// After an error: CMD12 and CMD13. No error is of this phase.
+    Recover,
 }
 
 impl fmt::Display for TransferPhase {
@@ -105,14 +140,16 @@ impl fmt::Display for TransferPhase {
         f.write_str(match self {
             Self::Check => "before the first command",
             Self::SetCount => "setting the block count",
+            Self::Address => "naming the upper address bits",
             Self::Data => "moving data",
             Self::Stop => "stopping the data",
             Self::Ready => "waiting for the card to be ready",
+            Self::Recover => "recovering from an error",
         })
     }
 }
 
-/// Why a transfer failed.
+/// Why a transfer or another conversation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferCause {
@@ -129,10 +166,36 @@ pub enum TransferCause {
         /// Blocks on the card.
         capacity: u64,
     },
-    /// The address does not fit the 32 bits of an argument (a byte address at or above 4 GiB, a sector at or
-    /// above 2 TiB).
-    #[error("block {0} cannot be addressed with 32 bits on this card")]
+    /// The first block or the number of blocks is not a multiple of the unit the card is addressed in: 4 KiB native
+    /// sectors, or the erase groups of a plain erase.
+    #[error("{blocks} blocks at {lba} are not whole units of {unit} blocks")]
+    Unaligned {
+        /// First block asked for.
+        lba: u64,
+        /// Blocks asked for.
+        blocks: u64,
+        /// Blocks of a unit.
+        unit: u64,
+    },
+    /// The address does not fit the bits of an argument (a byte address at or above 4 GiB, a sector at or above
+    /// 2 TiB, of SDUC at or above 128 TiB).
+    #[error("block {0} cannot be addressed on this card")]
     Address(u64),
+    /// The card does not offer it, or it cannot be asked for in this way.
+    #[error("not possible with this card: {0}")]
+    Unsupported(&'static str),
+    /// A register makes no sense.
+    #[error("the register cannot be right: {0}")]
+    Register(RegisterError),
+    /// The card did not take the password, or had none where one was to be used.
+    #[error("the card did not accept the password")]
+    Password,
+    /// The answer of the replay protected memory is not the right one, or says that it failed.
+    #[error("RPMB: {0}")]
+    Rpmb(FrameError),
+    /// The scratch payload is missing or shorter than 512 bytes.
+    #[error("the conversation needs a scratch payload of at least 512 bytes in its first segment")]
+    Scratch,
     /// The host, or the bus.
     #[error(transparent)]
     Host(HostError),
@@ -146,21 +209,8 @@ pub enum TransferCause {
     #[error("the card is not ready after its write limit")]
     NotReady,
     /// The machine was driven wrongly: asked again after its end, or without the result of its last step.
-    #[error("the transfer is over, or the result of its last step is missing")]
+    #[error("the conversation is over, or the result of its last step is missing")]
     OutOfTurn,
-}
-
-/// What the card was found to be after an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum After {
-    /// Nothing that could have changed it was sent.
-    Untouched,
-    /// In the transfer state and ready: the next command may follow.
-    Ready,
-    /// Not ready within the limit, or silent: it needs a reset.
-    NotReady,
-    /// Not in the slot.
-    Gone,
 }
 
 /// The first error of a transfer. Nothing that happened later, cleaning up, replaces it.
@@ -209,22 +259,18 @@ impl TransferError {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Start,
     SetCount,
+    Address,
     Data,
     Stop,
     /// A CMD13 is out.
     Ready,
     /// The pause before the next CMD13.
     ReadyPause,
-    /// After an error: a CMD12 is out.
-    CleanStop,
-    /// After an error: a CMD13 is out.
-    CleanStatus,
-    /// After an error: the pause before the next CMD13.
-    CleanPause,
+    Recover,
     Over,
 }
 
@@ -238,10 +284,11 @@ pub struct Transfer {
     lba: u64,
     blocks: u32,
     open_ended: bool,
+    auto_stop: bool,
+    reliable: bool,
     state: State,
-    pause: Duration,
-    deadline: Instant,
-    tries: u8,
+    wait: Wait,
+    recover: Recover,
     error: Option<TransferError>,
 }
 
@@ -256,59 +303,105 @@ impl Transfer {
             dir,
             lba,
             blocks,
-            open_ended: blocks > 1 && (options.open_ended || !card.cmd23),
+            open_ended: blocks > 1 && (options.open_ended || !card.cmd23 || blocks > MOST_COUNTED),
+            auto_stop: false,
+            reliable: false,
             state: State::Start,
-            pause: FIRST_PAUSE,
-            deadline: Instant::ZERO,
-            tries: 0,
+            wait: Wait::NONE,
+            recover: Recover::new(card.rca, false, Duration::ZERO),
             error: None,
         }
+    }
+    /// Lets a host that can send CMD12 by itself do so, where one is needed.
+    #[must_use]
+    pub const fn auto_stop(self, host: &Capabilities) -> Self {
+        Self { auto_stop: host.auto_stop, ..self }
+    }
+    /// A reliable write (eMMC): each block is old or new after a loss of power, nothing else. Refused by the first
+    /// step for a read, for a card without CMD23, and for more than 65,535 blocks.
+    #[must_use]
+    pub const fn reliable(self) -> Self {
+        Self { reliable: true, open_ended: false, ..self }
+    }
+
+    /// Where the transfer is; `None` before the first step and after the last.
+    #[must_use]
+    pub const fn phase(&self) -> Option<TransferPhase> {
+        Some(match self.state {
+            State::Start | State::Over => return None,
+            State::SetCount => TransferPhase::SetCount,
+            State::Address => TransferPhase::Address,
+            State::Data => TransferPhase::Data,
+            State::Stop => TransferPhase::Stop,
+            State::Ready | State::ReadyPause => TransferPhase::Ready,
+            State::Recover => TransferPhase::Recover,
+        })
     }
 
     /// The longest the whole conversation takes, recovery included, when it is driven at the instants it
     /// names; a host adds its own stopping time once per operation.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        // CMD23, CMD12 and the last CMD13 on the good way; as many again cleaning up, and the last pauses.
-        let commands = COMMAND_LIMIT.saturating_mul(12).saturating_add(LAST_PAUSE.saturating_mul(2));
         let ready = match self.dir {
             Dir::Read => Duration::ZERO,
-            Dir::Write => self.card.write_limit,
+            Dir::Write => self.card.write_limit + Wait::slack(),
         };
-        self.card.data_limit(self.dir, self.blocks) + ready + self.card.recovery_limit() + commands
+        // CMD23, CMD22, CMD12.
+        let commands = COMMAND_LIMIT.saturating_mul(3);
+        self.card.data_limit(self.dir, self.blocks)
+            + ready
+            + commands
+            + Recover::new(self.card.rca, true, self.card.recovery_limit()).limit()
+    }
+
+    const fn multi(&self) -> bool {
+        self.blocks > 1 || self.reliable
     }
 
     fn start(&mut self) -> Step<Out> {
-        if self.blocks == 0 {
-            return self.refuse(TransferCause::NoBlocks);
+        if self.reliable && (matches!(self.dir, Dir::Read) || !self.card.cmd23) {
+            return self.refuse(TransferCause::Unsupported("a reliable transfer is a write with CMD23"));
         }
-        let end = self.lba.checked_add(self.blocks.into());
-        if end.is_none_or(|end| end > self.card.blocks) {
-            let (lba, blocks, capacity) = (self.lba, self.blocks, self.card.blocks);
-            return self.refuse(TransferCause::OutOfRange { lba, blocks, capacity });
+        if self.reliable && self.blocks > MOST_COUNTED {
+            return self.refuse(TransferCause::Unsupported("a reliable write of more than 65,535 blocks"));
         }
-        // The card counts on from the first address: the last one must be one it can name, too.
-        let last = self.lba.saturating_add(u64::from(self.blocks).saturating_sub(1));
-        if self.card.addressing().arg(last).is_none() {
-            return self.refuse(TransferCause::Address(last));
+        if let Err(cause) = self.card.range(self.lba, self.blocks.into()) {
+            return self.refuse(cause);
         }
-        if self.blocks > 1 && !self.open_ended {
-            self.state = State::SetCount;
-            return run(Command::set_block_count(self.blocks), COMMAND_LIMIT);
+        if !self.multi() || self.open_ended {
+            return self.data();
         }
-        self.data()
+        self.state = State::SetCount;
+        let count = if self.reliable {
+            // At most MOST_COUNTED, as was checked.
+            let blocks = u16::try_from(self.blocks).unwrap_or(u16::MAX);
+            Command::set_block_count_mmc(blocks, CountFlags::RELIABLE, 0)
+        } else {
+            Command::set_block_count(self.blocks)
+        };
+        run(count, COMMAND_LIMIT)
     }
 
+    /// CMD22 where one is needed, else the data command.
     fn data(&mut self) -> Step<Out> {
-        let Some(address) = self.card.addressing().arg(self.lba) else {
+        let Some(address) = self.card.addressing().address(self.lba) else {
             return self.refuse(TransferCause::Address(self.lba));
         };
-        let stop = if self.open_ended { Stop::Manual } else { Stop::None };
-        let command = match (self.dir, self.blocks) {
-            (Dir::Read, 1) => Command::read_single_block(address),
-            (Dir::Read, n) => Command::read_multiple_block(address, n, stop),
-            (Dir::Write, 1) => Command::write_block(address),
-            (Dir::Write, n) => Command::write_multiple_block(address, n, stop),
+        if let (Some(extension), State::Start | State::SetCount) = (address.extension(), self.state) {
+            self.state = State::Address;
+            return run(extension, COMMAND_LIMIT);
+        }
+        let stop = match (self.open_ended, self.auto_stop) {
+            (false, _) => Stop::None,
+            (true, false) => Stop::Manual,
+            (true, true) => Stop::Auto,
+        };
+        let (arg, blocks) = (address.arg, self.blocks);
+        let command = match (self.dir, self.multi()) {
+            (Dir::Read, false) => Command::read_single_block(arg),
+            (Dir::Read, true) => Command::read_multiple_block(arg, blocks, stop),
+            (Dir::Write, false) => Command::write_block(arg),
+            (Dir::Write, true) => Command::write_multiple_block(arg, blocks, stop),
         };
         self.state = State::Data;
         run(command, self.card.data_limit(self.dir, self.blocks))
@@ -324,7 +417,7 @@ impl Transfer {
         match self.dir {
             Dir::Read => self.success(),
             Dir::Write => {
-                self.deadline = now + self.card.write_limit;
+                self.wait = Wait::new(self.card.write_limit, now);
                 self.ask_ready(now)
             }
         }
@@ -332,7 +425,7 @@ impl Transfer {
 
     fn ask_ready(&mut self, now: Instant) -> Step<Out> {
         self.state = State::Ready;
-        run(Command::send_status(self.card.rca), self.deadline.since(now) + COMMAND_LIMIT)
+        self.wait.ask(self.card.rca, now)
     }
 
     fn success(&mut self) -> Step<Out> {
@@ -374,9 +467,6 @@ impl Transfer {
             _ => 0,
         };
         self.error = Some(TransferError { cause, phase, status, done, after: After::NotReady });
-        self.deadline = now + self.card.recovery_limit();
-        self.pause = FIRST_PAUSE;
-        self.tries = 0;
         if let TransferCause::Host(e) = cause {
             if e.media_gone() {
                 return self.end(After::Gone);
@@ -385,87 +475,47 @@ impl Transfer {
                 return self.end(match phase {
                     TransferPhase::SetCount => After::Untouched,
                     // The command was refused before it left: the card still waits for one.
-                    TransferPhase::Data => After::Ready,
+                    TransferPhase::Address | TransferPhase::Data => After::Ready,
                     _ => After::NotReady,
                 });
             }
         }
-        // A count that ran out has closed the phase; an open one, or one that was cut short, may still run.
+        // A count that ran out has closed the phase; an open one, or one that was cut short, may still run. SDUC keeps
+        // a count and the upper address bits until a command uses them or CMD12 drops them.
         let open = match phase {
-            TransferPhase::Data => self.blocks > 1,
+            TransferPhase::Data => self.multi(),
             TransferPhase::Stop => status.is_none(),
+            TransferPhase::SetCount | TransferPhase::Address => {
+                matches!(self.card.addressing(), Addressing::Extended)
+            }
             _ => false,
         };
-        if open { self.clean_stop() } else { self.clean_status() }
+        self.recover = Recover::new(self.card.rca, open, self.card.recovery_limit());
+        self.recovering(None, now)
     }
 
-    fn clean_stop(&mut self) -> Step<Out> {
-        self.state = State::CleanStop;
-        run(stop_now(), COMMAND_LIMIT)
-    }
-
-    fn clean_status(&mut self) -> Step<Out> {
-        self.state = State::CleanStatus;
-        run(Command { gate: Gate::Now, ..Command::send_status(self.card.rca) }, COMMAND_LIMIT)
-    }
-
-    /// One answer of the cleaning up.
-    fn clean(&mut self, stop: bool, last: Option<Result<Reply, HostError>>, now: Instant) -> Step<Out> {
-        let status = match last {
-            None => return self.end(After::NotReady),
-            Some(Err(e)) if e.media_gone() => return self.end(After::Gone),
-            // The host takes no more operations (it keeps a payload whose device would not stop).
-            Some(Err(e)) if matches!(e.phase, Phase::Submit) => return self.end(After::NotReady),
-            // CMD12 gets no answer when the phase has ended by itself.
-            Some(Err(_)) if stop => return self.clean_status(),
-            Some(Err(_)) => None,
-            Some(Ok(reply)) => Some(status_of(&reply)),
-        };
-        if let (Some(status), Some(error)) = (status, self.error.as_mut()) {
-            error.status.get_or_insert(status);
-        }
-        if stop {
-            return self.clean_status();
-        }
-        let again = match status {
-            Some(s) if s.is_ready() => return self.end(After::Ready),
-            Some(s) if matches!(s.state(), CardState::Data | CardState::Rcv) => true,
-            None => true,
-            Some(_) => false,
-        };
-        if again {
-            self.tries = self.tries.saturating_add(1);
-            if self.tries > TRIES {
-                return self.end(After::NotReady);
+    fn recovering(&mut self, last: Option<Result<Reply, HostError>>, now: Instant) -> Step<Out> {
+        self.state = State::Recover;
+        match self.recover.next(last, &mut [], now) {
+            Step::Do(action) => Step::Do(action),
+            Step::Sleep(time) => Step::Sleep(time),
+            Step::Bus(bus) => Step::Bus(bus),
+            Step::Power(power) => Step::Power(power),
+            Step::Done(found) => {
+                if let Some(error) = self.error.as_mut() {
+                    error.status = error.status.or(found.status);
+                }
+                self.end(found.after)
             }
         }
-        if now >= self.deadline {
-            return self.end(After::NotReady);
-        }
-        if again && status.is_some() {
-            return self.clean_stop();
-        }
-        self.pause(State::CleanPause)
     }
-
-    fn pause(&mut self, state: State) -> Step<Out> {
-        let pause = self.pause;
-        self.pause = pause.saturating_mul(2).min(LAST_PAUSE);
-        self.state = state;
-        Step::Sleep(pause)
-    }
-}
-
-/// CMD12 without a busy phase of its own: the CMD13 that follows waits for the card.
-fn stop_now() -> Command {
-    Command { busy: false, ..Command::stop_transmission() }
 }
 
 fn run(command: Command, limit: Duration) -> Step<Out> {
     Step::Do(Action { command, limit })
 }
 
-fn status_of(reply: &Reply) -> CardStatus {
+pub(crate) fn status_of(reply: &Reply) -> CardStatus {
     let [word, ..] = reply.words;
     CardStatus::from_bits_retain(word)
 }
@@ -477,51 +527,69 @@ impl Machine for Transfer {
         let phase = match self.state {
             State::Start => return self.start(),
             State::ReadyPause => return self.ask_ready(now),
-            State::CleanPause => return self.clean_status(),
-            State::CleanStop => return self.clean(true, last, now),
-            State::CleanStatus => return self.clean(false, last, now),
+            State::Recover => return self.recovering(last, now),
             State::Over => {
                 self.error = None;
                 return self.end(After::Untouched);
             }
             State::SetCount => TransferPhase::SetCount,
+            State::Address => TransferPhase::Address,
             State::Data => TransferPhase::Data,
             State::Stop => TransferPhase::Stop,
             State::Ready => TransferPhase::Ready,
         };
         let reply = match last {
             Some(Ok(reply)) => reply,
-            Some(Err(e)) => return self.fail(TransferCause::Host(e), phase, None, now),
+            Some(Err(e)) => {
+                // A card that refuses a data command answers and then sends nothing: its answer came first.
+                let said = e.r1.map(CardStatus::from_bits_retain);
+                let refused = !e.media_gone() && said.is_some_and(|s| s.intersects(CardStatus::DATA_ERRORS));
+                let cause = if refused { TransferCause::Card } else { TransferCause::Host(e) };
+                return self.fail(cause, phase, said, now);
+            }
             None => return self.fail(TransferCause::OutOfTurn, phase, None, now),
         };
         let status = status_of(&reply);
-        let mut errors = CardStatus::DATA_ERRORS;
-        if matches!(phase, TransferPhase::Stop) && matches!(self.dir, Dir::Read) {
+        let mut after_read = CardStatus::DATA_ERRORS;
+        if matches!(self.dir, Dir::Read) {
             // The card read ahead of an open-ended read, over its end: normal (spec/card.md §4). Our own
             // range was checked.
-            errors.remove(CardStatus::OUT_OF_RANGE);
+            after_read.remove(CardStatus::OUT_OF_RANGE);
         }
+        let errors = match phase {
+            TransferPhase::Stop => after_read,
+            _ => CardStatus::DATA_ERRORS,
+        };
         if status.intersects(errors) {
             return self.fail(TransferCause::Card, phase, Some(status), now);
         }
         match phase {
-            TransferPhase::SetCount => self.data(),
+            TransferPhase::SetCount | TransferPhase::Address => self.data(),
             TransferPhase::Data => {
                 if reply.bytes != u64::from(self.blocks).saturating_mul(512) {
                     return self.fail(TransferCause::Short(reply.bytes), phase, None, now);
                 }
-                if self.open_ended { self.stop() } else { self.moved(now) }
+                if self.open_ended && !self.auto_stop {
+                    return self.stop();
+                }
+                let [_, stopped, ..] = reply.words;
+                let stopped = CardStatus::from_bits_retain(stopped);
+                if self.open_ended && stopped.intersects(after_read) {
+                    return self.fail(TransferCause::Card, TransferPhase::Stop, Some(stopped), now);
+                }
+                self.moved(now)
             }
             TransferPhase::Stop => self.moved(now),
             // A CMD13 whose answer got lost fails the write: the card clears its error bits once they are
             // read, so that a second answer would not show them.
-            TransferPhase::Ready | TransferPhase::Check => {
+            TransferPhase::Ready | TransferPhase::Check | TransferPhase::Recover => {
                 if status.is_ready() {
                     self.success()
-                } else if now >= self.deadline {
+                } else if now >= self.wait.until {
                     self.fail(TransferCause::NotReady, phase, Some(status), now)
                 } else {
-                    self.pause(State::ReadyPause)
+                    self.state = State::ReadyPause;
+                    Step::Sleep(self.wait.pause())
                 }
             }
         }
