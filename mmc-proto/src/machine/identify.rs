@@ -654,7 +654,8 @@ impl Machine for Identify {
             if scratch.len() < ExtCsd::LEN {
                 return self.end(IdentifyCause::Scratch, None);
             }
-            return self.power_on();
+            // A card that an earlier boot left at 1.8 V, or in a fast mode, forgets it only without supply.
+            return if self.caps.v1_8 { self.power_off() } else { self.power_on() };
         }
         if now > started + Self::LIMIT {
             return self.end(IdentifyCause::Limit, None);

@@ -6,6 +6,8 @@ use mmc_time::Duration;
 
 /// Longest from a command that reads a register to the end of its data: 100 ms by the standard, and room.
 pub(super) const REGISTER_LIMIT: Duration = Duration::from_millis(200);
+/// The same for the EXT_CSD: parts are known that need 600 ms for their first data.
+pub(super) const EXT_CSD_LIMIT: Duration = Duration::from_millis(700);
 
 /// Errors of the command at hand; what the command before did wrong (CMD8 on an old card) shows in the same
 /// R1.

@@ -15,7 +15,7 @@ mod ladder;
 
 pub use ladder::Subject;
 
-use super::reply::{HARD_ERRORS, REGISTER_LIMIT, register};
+use super::reply::{EXT_CSD_LIMIT, HARD_ERRORS, REGISTER_LIMIT, register};
 use super::transfer::{COMMAND_LIMIT, status_of};
 use super::tune::{Tune, TuneCause, TuneError};
 use super::{Action, Machine, Step};
@@ -319,6 +319,8 @@ pub struct Speed {
     at: usize,
     /// The card has taken a switch of this rung.
     switched: bool,
+    /// The sample point the tuning of this rung found.
+    sample: u16,
     /// SD's function of group 1 in force, SDIO's bus speed in force.
     function: u8,
     io_speed: u8,
@@ -351,6 +353,7 @@ impl Speed {
             rung: card.base(bus.signal),
             at: 0,
             switched: false,
+            sample: 0,
             function: 0,
             io_speed: 0,
             tries: 0,
@@ -376,7 +379,7 @@ impl Speed {
             State::WideBus => SpeedPhase::WideBus,
             State::WidthCheck => SpeedPhase::WidthCheck,
             State::List => SpeedPhase::List,
-            State::Op(Op::Slow | Op::Signal | Op::Bus(_)) => SpeedPhase::Bus,
+            State::Op(Op::Slow | Op::Signal | Op::Gentle(_) | Op::Bus(_)) => SpeedPhase::Bus,
             State::Op(Op::Function(_)) => SpeedPhase::Function,
             State::Op(Op::Write(..) | Op::Double(_)) => SpeedPhase::Switch,
             State::Op(Op::Io(_)) => SpeedPhase::IoSpeed,
@@ -503,7 +506,7 @@ impl Speed {
         self.tries = 0;
         let (lines, signal) = (self.bus.width, self.bus.signal);
         self.rung = self.card.best(&self.caps, &self.options, lines, signal, self.list.as_ref());
-        (self.at, self.switched) = (0, false);
+        (self.at, self.switched, self.sample) = (0, false, 0);
         self.advance()
     }
     /// The card said no and is where it was: the next lower mode.
@@ -565,8 +568,13 @@ impl Speed {
             }
             Op::Io(speed) if self.card.io.is_none() || speed == self.io_speed => return None,
             Op::Io(speed) => self.go(state, Command::io_write_direct(0, IO_SPEED, speed << 1), COMMAND_LIMIT),
+            Op::Gentle(timing) => {
+                let bus = BusConfig { timing, sample: 0, ..self.bus };
+                self.set_bus(state, bus)
+            }
             Op::Bus(timing) => {
-                let bus = BusConfig { hz: self.hz(timing), timing, ..self.bus };
+                let sample = if timing.max_hz() > 52_000_000 { self.sample } else { 0 };
+                let bus = BusConfig { hz: self.hz(timing), timing, sample, ..self.bus };
                 self.set_bus(state, bus)
             }
             Op::Tune if self.caps.sample_points == 0 => return None,
@@ -587,7 +595,7 @@ impl Speed {
     fn verify(&mut self) -> Step<Out> {
         match self.card.kind {
             Kind::Sd { .. } => self.app(Acmd::SdStatus),
-            Kind::Mmc(_) => self.go(State::Op(Op::Verify), Command::send_ext_csd(), REGISTER_LIMIT),
+            Kind::Mmc(_) => self.go(State::Op(Op::Verify), Command::send_ext_csd(), EXT_CSD_LIMIT),
             Kind::Io => self.go(State::Op(Op::Verify), Command::io_read_direct(0, IO_SPEED), COMMAND_LIMIT),
         }
     }
@@ -628,7 +636,7 @@ impl Speed {
         }
     }
     fn check_width(&mut self) -> Step<Out> {
-        self.go(State::WidthCheck, Command::send_ext_csd(), REGISTER_LIMIT)
+        self.go(State::WidthCheck, Command::send_ext_csd(), EXT_CSD_LIMIT)
     }
     /// The mode to blame where the card is lost.
     fn suspect(&self) -> Mode {
@@ -650,7 +658,10 @@ impl Speed {
         if e.media_gone() || e.cause == Cause::Aborted {
             return self.end(SpeedCause::Host(e), Some(e), None);
         }
-        let bus = matches!(self.state, State::WideBus | State::Op(Op::Slow | Op::Signal | Op::Bus(_)));
+        let bus = matches!(
+            self.state,
+            State::WideBus | State::Op(Op::Slow | Op::Signal | Op::Gentle(_) | Op::Bus(_))
+        );
         if matches!(e.cause, Cause::Unsupported(_)) && !bus {
             return self.end(SpeedCause::Host(e), Some(e), None);
         }
@@ -884,13 +895,16 @@ impl Speed {
                     self.lost(self.suspect(), Reason::Data, None, None)
                 }
             }
-            Op::Slow | Op::Signal | Op::Write(..) | Op::Double(_) | Op::Bus(_) | Op::Tune => self.advance(),
+            Op::Slow | Op::Signal | Op::Write(..) | Op::Double(_) | Op::Gentle(_) | Op::Bus(_) | Op::Tune => {
+                self.advance()
+            }
         }
     }
 
     fn tuned(&mut self, result: Result<super::Tuned, TuneError>) -> Step<Out> {
         match result {
             Ok(tuned) => {
+                self.sample = tuned.bus.sample;
                 self.bus = tuned.bus;
                 self.advance()
             }

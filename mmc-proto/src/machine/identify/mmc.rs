@@ -4,7 +4,7 @@ use super::{Acmd, Family, Identify, IdentifyCause, Out, State, Then};
 use crate::command::{Command, SwitchAccess};
 use crate::host::Reply;
 use crate::machine::Step;
-use crate::machine::reply::{HARD_ERRORS, REGISTER_LIMIT, register};
+use crate::machine::reply::{EXT_CSD_LIMIT, HARD_ERRORS, register};
 use crate::machine::transfer::{COMMAND_LIMIT, status_of};
 use crate::register::ext_csd::{ERASE_GROUP_DEF, PARTITION_SETTING_COMPLETED, SEC_COUNT};
 use crate::register::{CrcPolicy, ExtCsd, MmcCsd, Ocr, RegisterError};
@@ -72,7 +72,7 @@ impl Identify {
         if self.mmc_csd.spec_vers() < 4 {
             return self.after_ext_csd();
         }
-        self.go(State::ExtCsd, Command::send_ext_csd(), REGISTER_LIMIT)
+        self.go(State::ExtCsd, Command::send_ext_csd(), EXT_CSD_LIMIT)
     }
     pub(super) fn ext_csd_done(&mut self, reply: &Reply, scratch: &[u8]) -> Step<Out> {
         let found = register(reply, scratch).map(ExtCsd::new);

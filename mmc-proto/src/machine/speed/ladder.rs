@@ -200,7 +200,7 @@ impl Subject {
     }
     /// The way into `timing`.
     pub(super) const fn program(&self, timing: Timing) -> &'static [Op] {
-        use Op::{Bus, Double, Function, Io, Signal, Slow, Status, Tune, Verify, Write};
+        use Op::{Bus, Double, Function, Gentle, Io, Signal, Slow, Status, Tune, Verify, Write};
         use Timing::{Ddr50, Ddr52, High, Hs200, Hs400, Hs400Es, Sdr12, Sdr25, Sdr50, Sdr104};
         match self.kind {
             Kind::Mmc(_) => match timing {
@@ -208,13 +208,16 @@ impl Subject {
                 Ddr52 => {
                     &[Slow, Write(HS_TIMING, 1), Bus(High), Status, Double(0), Bus(Ddr52), Status, Verify]
                 }
-                Hs200 => &[Slow, Signal, Write(HS_TIMING, 2), Bus(Hs200), Status, Tune, Verify],
+                Hs200 => {
+                    &[Slow, Signal, Write(HS_TIMING, 2), Gentle(Hs200), Status, Bus(Hs200), Tune, Verify]
+                }
                 Hs400 => &[
                     Slow,
                     Signal,
                     Write(HS_TIMING, 2),
-                    Bus(Hs200),
+                    Gentle(Hs200),
                     Status,
+                    Bus(Hs200),
                     Tune,
                     Write(HS_TIMING, 1),
                     Bus(High),
@@ -278,7 +281,9 @@ pub(super) enum Op {
     Function(u8),
     /// SDIO: CMD52 chooses this bus speed, if it is not in force.
     Io(u8),
-    /// The host's timing and clock.
+    /// The host's timing at the clock of the base, where any sample point is good: to hear what became of a switch.
+    Gentle(Timing),
+    /// The host's timing and clock; the sample point that was found, in a mode that needs one.
     Bus(Timing),
     /// The sample point, where the host has one to choose.
     Tune,
