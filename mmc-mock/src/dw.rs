@@ -35,9 +35,8 @@
 //! assert!(dw.violations().is_empty());
 //! ```
 //!
-//! Not modelled: the boot and CE-ATA bits of CMD, read wait, `abort_read_data`, streams, the effect of RST_N,
-//! card voltage (but for the handshake of CMD11), DDR and sample phases, the card read threshold, more
-//! than one card, a memory that is not coherent.
+//! Not modelled: what the boot, CE-ATA and stream bits ask for (using them is recorded as a violation), drive phases,
+//! the card's voltage outputs, the write threshold, more than one card.
 
 mod access;
 mod command;
@@ -49,7 +48,7 @@ mod fifo;
 mod idmac;
 mod reg;
 
-pub use config::{Config, DataWidth, ErrorOrder};
+pub use config::{Config, DataWidth, ErrorOrder, Field};
 pub use fault::Fault;
 
 use self::core::Core;
@@ -143,6 +142,21 @@ impl<C: Card> Dw<C> {
     pub fn heal(&self) {
         let mut core = self.lock();
         core.heal();
+        core.settle();
+    }
+    /// The board supplies the signal lines with 1.8 V, or with 3.3 V; the other way is bit 0 of UHS_REG.
+    pub fn supply_lines(&self, v1_8: bool) {
+        let mut core = self.lock();
+        core.run();
+        core.board_1_8 = v1_8;
+        core.bus_changed();
+        core.settle();
+    }
+    /// The board samples at `phase` degrees of the clock period; counts where [`Config::sample`] is `None`.
+    pub fn sample_at(&self, phase: u16) {
+        let mut core = self.lock();
+        core.run();
+        core.board_phase = phase % 360;
         core.settle();
     }
     /// What the driver did wrong so far, the card's own list after it; for tests to assert empty.

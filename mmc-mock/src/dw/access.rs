@@ -64,6 +64,7 @@ impl<C: Card> Core<C> {
             UHS_REG_EXT => r.uhs_ext,
             EMMC_DDR_REG => r.emmc_ddr,
             ENABLE_SHIFT => r.shift,
+            _ if self.is_sample(offset) => r.sample,
             _ => 0,
         }
     }
@@ -71,7 +72,7 @@ impl<C: Card> Core<C> {
     fn status(&self) -> u32 {
         let count = self.fifo_words() as u32;
         let (tx, rx) = (self.r.fifoth & 0xfff, self.r.fifoth >> 16 & 0xfff);
-        let low = self.volt.is_some() && self.connected();
+        let low = self.connected() && (self.volt.is_some() || self.card.lines_low(self.t));
         let busy = self.dat0_until() > self.t || self.data_busy();
         let fsm = match &self.command {
             None => 0,
@@ -130,8 +131,14 @@ impl<C: Card> Core<C> {
             GPIO => self.r.gpio = value & 0x00ff_ff00,
             DEBNCE => self.r.debnce = value & 0x00ff_ffff,
             USRID => self.r.usrid = value,
-            UHS_REG => self.r.uhs = value,
-            RST_N => self.r.rst_n = value & 0xffff,
+            UHS_REG => {
+                self.r.uhs = value;
+                self.bus_changed();
+            }
+            RST_N => {
+                self.r.rst_n = value & 0xffff;
+                self.reset_pin(value & 1 != 0);
+            }
             BMOD => {
                 self.r.bmod = value & bmod::STORED;
                 if value & bmod::SWR != 0 {
@@ -157,7 +164,12 @@ impl<C: Card> Core<C> {
                 }
             }
             0x90 | 0x94 if wide == (offset == 0x94) => self.r.idinten = value & idsts::ALL,
-            CARDTHRCTL => self.r.cardthr = value,
+            CARDTHRCTL => {
+                if self.data.is_some() {
+                    self.violation("CARDTHRCTL written while data are moving".into());
+                }
+                self.r.cardthr = value;
+            }
             BACK_END_POWER => self.r.back_end = value & 0xffff,
             UHS_REG_EXT => {
                 self.r.uhs_ext = value;
@@ -166,10 +178,19 @@ impl<C: Card> Core<C> {
                 }
                 self.bus_changed();
             }
-            EMMC_DDR_REG => self.r.emmc_ddr = value,
+            EMMC_DDR_REG => {
+                self.r.emmc_ddr = value;
+                self.bus_changed();
+            }
             ENABLE_SHIFT => self.r.shift = value,
+            _ if self.is_sample(offset) => self.r.sample = value,
             _ => {}
         }
+    }
+
+    /// Whether `offset` is a register of its own for the sample phase (CLKSEL of Exynos).
+    fn is_sample(&self, offset: u32) -> bool {
+        offset != UHS_REG_EXT && self.cfg.sample.is_some_and(|f| f.offset == offset)
     }
 
     fn dbaddr_written(&mut self) {
@@ -192,19 +213,23 @@ impl<C: Card> Core<C> {
             return;
         }
         if resets & ctrl::RESET != 0 {
-            self.command = None;
-            self.pending = false;
-            self.stuck_start = false;
-            self.auto_due = false;
-            self.r.cmd &= !cmd::START;
-            self.late.clear();
-            if self.data.take().is_some_and(|d| d.dma) {
-                self.idmac_stop();
-            }
+            self.all_stops();
+            self.r.ctrl &= !ctrl::READ_WAIT;
             if self.cfg.reset_forgets_clock {
                 (self.ciu.clkdiv, self.ciu.clksrc, self.ciu.clkena) = (0, 0, 0);
                 self.bus_changed();
             }
+        }
+        if value & ctrl::CE_ATA != 0 {
+            self.violation(format!("CTRL {value:#x} asks for CE-ATA, which is not modelled"));
+        }
+        if value & ctrl::ABORT_READ != 0 && self.data.as_ref().is_some_and(|d| d.read) {
+            // SDIO suspend: the data path goes idle without a word.
+            self.data = None;
+            self.faults.data.clear();
+        }
+        if (had ^ value) & ctrl::READ_WAIT != 0 {
+            self.read_wait(value & ctrl::READ_WAIT != 0);
         }
         if resets & ctrl::FIFO_RESET != 0 {
             self.fifo.clear();

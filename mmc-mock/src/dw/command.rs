@@ -66,6 +66,10 @@ impl<C: Card> Core<C> {
             return;
         }
         self.pending = true;
+        let odd = self.r.cmd & (cmd::STREAM | cmd::CE_ATA | cmd::BOOT);
+        if odd != 0 {
+            self.violation(format!("CMD asks for stream, CE-ATA or boot ({odd:#x}), which are not modelled"));
+        }
         if self.r.cmd & cmd::UPDATE_CLOCK == 0 && self.card_hz() == 0 {
             self.violation(format!("CMD{} sent with the card clock off", self.r.cmd & cmd::INDEX));
         }
@@ -164,6 +168,9 @@ impl<C: Card> Core<C> {
                 _ => {}
             }
         }
+        if answer.response.is_some() && !self.samples_right() {
+            corrupt(&mut answer.response, true, 0x02);
+        }
         let clocks = match answer.response {
             _ if c.raw & cmd::RESPONSE == 0 => 0,
             Some(_) if Wire::N_CR + late > u64::from(self.ciu.tmout & 0xff) => {
@@ -192,7 +199,7 @@ impl<C: Card> Core<C> {
         if volt {
             let at = self.t + Duration::from_nanos(self.cfg.volt_low_ns);
             let stuck = std::mem::take(&mut self.faults.stuck_volt);
-            self.volt = Some(Volt { low_at: at, off_since: None, release_at: Instant::NEVER, stuck });
+            self.volt = Some(Volt { low_at: at, off_since: None, release_at: Instant::NEVER, stuck, tries: 0 });
         } else if !self.faults.has(Fault::SwallowCommandDone) {
             let done = if c.auto { int::ACD } else { int::CDONE };
             let later = self.t + self.wire().clocks(8);

@@ -37,6 +37,17 @@ impl DataWidth {
     }
 }
 
+/// A field of a register: where the sample phase is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Offset of the register.
+    pub offset: u32,
+    /// Its lowest bit there.
+    pub shift: u8,
+    /// Its bits; their values are spread over one clock period.
+    pub bits: u8,
+}
+
 /// One build of the controller on one board. Start from a preset and set the fields that differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -105,8 +116,13 @@ pub struct Config {
     /// Time from the response of CMD11 to the interrupt that says the card has pulled the lines low, in
     /// nanoseconds.
     pub volt_low_ns: u64,
-    /// Time from the new clock to the release of the lines, in nanoseconds.
+    /// Time from the new clock to the release of the lines, in nanoseconds; a card of its own mind may take longer.
     pub volt_release_ns: u64,
+    /// Where the sample phase is set; `None`: outside of the controller, by [`Dw::sample_at`](super::Dw::sample_at).
+    /// Value 0 samples in the middle of the period, at 180°. Default bits 20:16 of UHS_REG_EXT.
+    pub sample: Option<Field>,
+    /// RST_N is wired to the card: a low of 1 µs or more resets it as a loss of power does. Default no.
+    pub rst_n: bool,
 }
 
 impl Config {
@@ -153,6 +169,8 @@ impl Config {
             access_ns: 0,
             volt_low_ns: 100_000,
             volt_release_ns: 100_000,
+            sample: Some(Field { offset: 0x108, shift: 16, bits: 5 }),
+            rst_n: false,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::card::Card;
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::wire::Wire;
+use mmc_proto::bus::{Signal, Timing};
 use mmc_time::{Duration, Instant};
 use std::collections::VecDeque;
 
@@ -47,6 +48,23 @@ pub(super) struct Regs {
     pub(super) uhs_ext: u32,
     pub(super) emmc_ddr: u32,
     pub(super) shift: u32,
+    /// The register with the sample phase, where no other is.
+    pub(super) sample: u32,
+}
+
+impl Regs {
+    fn at_reset(cfg: &Config) -> Self {
+        Self {
+            tmout: 0xffff_ff40,
+            blksiz: 0x200,
+            bytcnt: 0x200,
+            cmd: 0x2000_0000,
+            fifoth: cfg.fifoth_reset(),
+            debnce: 0x00ff_ffff,
+            rst_n: 1,
+            ..Self::default()
+        }
+    }
 }
 
 /// What the card side has taken over.
@@ -61,6 +79,12 @@ pub(super) struct Ciu {
     pub(super) bytcnt: u32,
 }
 
+impl Ciu {
+    fn at_reset(r: &Regs) -> Self {
+        Self { tmout: r.tmout, blksiz: r.blksiz, bytcnt: r.bytcnt, ..Self::default() }
+    }
+}
+
 /// From the response of CMD11 to the release of the lines.
 #[derive(Debug)]
 pub(super) struct Volt {
@@ -69,6 +93,8 @@ pub(super) struct Volt {
     pub(super) off_since: Option<Instant>,
     pub(super) release_at: Instant,
     pub(super) stuck: bool,
+    /// How often the card was found to hold the lines still.
+    pub(super) tries: u32,
 }
 
 #[derive(Debug)]
@@ -108,10 +134,18 @@ pub(super) struct Core<C> {
     debounced_at: Instant,
     pub(super) write_protect: bool,
     sdio: bool,
+    /// What the card's SDIO interrupt was when it was last looked at.
+    card_asks: bool,
+    /// The board supplies the signal lines with 1.8 V.
+    pub(super) board_1_8: bool,
+    /// Where the board samples, in degrees, where the controller has no field for it.
+    pub(super) board_phase: u16,
+    /// RST_N is low since then.
+    pub(super) reset_low: Option<Instant>,
     powered: bool,
     pub(super) first_command: bool,
     pub(super) clock_since: Instant,
-    told: Option<(u32, u8)>,
+    told: Option<(u32, u8, Signal, Timing)>,
     pub(super) late: Vec<(Instant, u32)>,
     deferred: Vec<(u64, u32)>,
     pub(super) faults: Faults,
@@ -129,21 +163,12 @@ pub(super) struct Core<C> {
 
 impl<C: Card> Core<C> {
     pub(super) fn new(card: C, clock: Clock, memory: Memory, cfg: Config) -> Self {
-        let r = Regs {
-            tmout: 0xffff_ff40,
-            blksiz: 0x200,
-            bytcnt: 0x200,
-            cmd: 0x2000_0000,
-            fifoth: cfg.fifoth_reset(),
-            debnce: 0x00ff_ffff,
-            rst_n: 1,
-            ..Regs::default()
-        };
+        let r = Regs::at_reset(&cfg);
         let t = clock.now();
         let here = card.present();
         let mut core = Self {
             fifo: Fifo::new(cfg.depth(), cfg.data_width.bytes()),
-            ciu: Ciu { tmout: r.tmout, blksiz: r.blksiz, bytcnt: r.bytcnt, ..Ciu::default() },
+            ciu: Ciu::at_reset(&r),
             cfg,
             card,
             clock,
@@ -171,6 +196,10 @@ impl<C: Card> Core<C> {
             debounced_at: Instant::NEVER,
             write_protect: false,
             sdio: false,
+            card_asks: false,
+            board_1_8: false,
+            board_phase: 180,
+            reset_low: None,
             powered: false,
             first_command: true,
             clock_since: t,
@@ -222,8 +251,8 @@ impl<C: Card> Core<C> {
     /// Brings everything up to the present.
     pub(super) fn run(&mut self) {
         let now = self.clock.now().min(Instant::from_nanos(u64::MAX - 1));
-        if self.present != (self.in_slot && self.card.present()) {
-            // Somebody took the card out, or put it in, through a handle of their own.
+        if self.present != (self.in_slot && self.card.present()) || self.card_asks != self.card.interrupt(now) {
+            // Somebody took the card out, or put it in, through a handle of their own; or an SDIO card wants something.
             self.due = Instant::ZERO;
         }
         if now < self.due {
@@ -338,6 +367,15 @@ impl<C: Card> Core<C> {
             if v.low_at <= t {
                 v.low_at = Instant::NEVER;
                 self.raise(int::VOLT);
+            } else if v.release_at <= t && self.card.lines_low(t) {
+                // It takes its time, or will never let go: then nobody needs to look any more.
+                let tries = v.tries;
+                v.tries = tries.saturating_add(1);
+                v.release_at = if tries < 64 {
+                    t + Duration::from_nanos(self.cfg.volt_release_ns.max(1000) << tries.min(16))
+                } else {
+                    Instant::NEVER
+                };
             } else if v.release_at <= t {
                 self.volt = None;
                 self.raise(int::VOLT);
@@ -385,7 +423,8 @@ impl<C: Card> Core<C> {
         }
         let clock = self.card_hz() != 0
             && (self.ciu.clkena >> 16 & 1 == 0 || self.command.is_some() || self.data.is_some());
-        if self.sdio && clock && self.connected() {
+        self.card_asks = self.card.interrupt(self.t);
+        if (self.sdio || self.card_asks) && clock && self.connected() {
             self.rintsts |= 1 << (self.cfg.sdio_bit & 31);
         }
     }
@@ -431,25 +470,70 @@ impl<C: Card> Core<C> {
             1 => 4,
             _ => 8,
         };
-        Wire { hz: self.card_hz(), lines }
+        Wire { hz: self.card_hz(), lines }.with_ddr(self.r.uhs >> 16 & 1 != 0)
     }
 
-    /// Tells the card when clock or width have changed.
+    /// The level of the signal lines: by the board's supply or by the controller's buffers, whichever the board has.
+    pub(super) fn signal(&self) -> Signal {
+        if self.board_1_8 || self.r.uhs & 1 != 0 { Signal::V1_8 } else { Signal::V3_3 }
+    }
+
+    /// The timing as far as the controller's registers tell; for SDR by the clock and the level.
+    fn timing(&self) -> Timing {
+        let (ddr, emmc) = (self.r.uhs >> 16 & 1 != 0, self.r.emmc_ddr);
+        match (ddr, self.signal(), self.card_hz()) {
+            (true, ..) if emmc >> 31 != 0 => Timing::Hs400,
+            (true, ..) if emmc & 1 != 0 => Timing::Ddr52,
+            (true, ..) => Timing::Ddr50,
+            (_, Signal::V3_3, ..=26_000_000) => Timing::Default,
+            (_, Signal::V3_3, _) => Timing::High,
+            (_, _, ..=25_000_000) => Timing::Sdr12,
+            (_, _, ..=50_000_000) => Timing::Sdr25,
+            (_, _, ..=100_000_000) => Timing::Sdr50,
+            _ => Timing::Sdr104,
+        }
+    }
+
+    /// Where the card is sampled, in degrees.
+    fn phase(&self) -> u16 {
+        let Some(f) = self.cfg.sample else { return self.board_phase };
+        let r = if f.offset == UHS_REG_EXT { self.r.uhs_ext } else { self.r.sample };
+        let values = 1_u32 << f.bits.min(16);
+        let value = r >> f.shift.min(31) & (values - 1);
+        ((180 + u64::from(value) * 360 / u64::from(values)) % 360) as u16
+    }
+
+    /// Whether what the card sends now arrives right.
+    pub(super) fn samples_right(&self) -> bool {
+        self.card.samples_right(self.phase(), self.t)
+    }
+
+    /// Tells the card when clock, width, level or timing have changed.
     pub(super) fn bus_changed(&mut self) {
         let w = self.wire();
+        let lines = w.lines >> (self.r.uhs >> 16 & 1);
+        let now = (w.hz, lines, self.signal(), self.timing());
         let was = self.told;
-        if !self.connected() || was == Some((w.hz, w.lines)) {
+        if !self.connected() || was == Some(now) {
             return;
         }
-        if was.is_none_or(|(hz, _)| hz == 0) {
+        let stood = was.is_none_or(|was| was.0 == 0);
+        if stood {
             self.clock_since = self.t;
         }
         if w.hz > self.cfg.max_hz {
             let max = self.cfg.max_hz;
             self.violation(format!("card clock of {} Hz is above the controller's {max}", w.hz));
         }
-        self.told = Some((w.hz, w.lines));
-        self.card.bus(w.hz, w.lines, self.t);
+        if was.is_some_and(|was| was.2 != now.2) && !stood {
+            self.violation("the signal level changed while the card clock was running".into());
+        }
+        self.told = Some(now);
+        // The level is the card's business once its clock runs again.
+        if w.hz != 0 && was.is_none_or(|was| (was.2, was.3) != (now.2, now.3) || stood) {
+            self.card.signal(now.2, now.3, self.t);
+        }
+        self.card.bus(w.hz, lines, self.t);
     }
 
     /// PWREN was written, or a card put in.
@@ -543,8 +627,45 @@ impl<C: Card> Core<C> {
                 self.volt = None;
                 self.attached();
             }
+            Fault::DomainLost => {
+                self.r = Regs { pwren: self.r.pwren, ..Regs::at_reset(&self.cfg) };
+                self.ciu = Ciu::at_reset(&self.r);
+                (self.rintsts, self.idsts) = (0, 0);
+                self.all_stops();
+                self.idmac_stop();
+                self.fifo.clear();
+                self.bus_changed();
+            }
             Fault::SdioInterrupt(on) => self.sdio = on,
             _ => {}
+        }
+    }
+
+    /// The command and data paths forget what they were at.
+    pub(super) fn all_stops(&mut self) {
+        self.command = None;
+        self.pending = false;
+        self.stuck_start = false;
+        self.auto_due = false;
+        self.r.cmd &= !cmd::START;
+        self.late.clear();
+        if self.data.take().is_some_and(|d| d.dma) {
+            self.idmac_stop();
+        }
+    }
+
+    /// RST_N was written.
+    pub(super) fn reset_pin(&mut self, high: bool) {
+        if !high {
+            self.reset_low.get_or_insert(self.t);
+        } else if let Some(since) = self.reset_low.take().filter(|_| self.cfg.rst_n && self.connected()) {
+            if self.t - since < Duration::from_micros(1) {
+                self.violation("RST_N was low for less than 1 us".into());
+            } else {
+                self.card.power(false, self.t);
+                self.card.power(true, self.t);
+                self.attached();
+            }
         }
     }
 

@@ -60,6 +60,8 @@ pub(super) struct Data {
     /// Since when the card clock stands still for want of room or bytes.
     stalled: Option<Instant>,
     starved: bool,
+    /// Since when an SDIO card is told to wait (`read_wait`).
+    held: Option<Instant>,
 }
 
 /// What came of running a phase up to an instant.
@@ -145,7 +147,17 @@ impl<C: Card> Core<C> {
             moved: 0,
             stalled: None,
             starved: false,
+            held: (read && self.r.ctrl & ctrl::READ_WAIT != 0).then_some(self.t),
         });
+        if read && self.r.cardthr & 1 != 0 && self.cfg.has_extensions() {
+            let fifo = self.cfg.depth() * self.cfg.data_width.bytes();
+            let threshold = self.r.cardthr >> 16 & 0x1fff;
+            if threshold != block_len || threshold > fifo {
+                self.violation(format!(
+                    "a card read threshold of {threshold} bytes for blocks of {block_len} and a FIFO of {fifo}"
+                ));
+            }
+        }
         if dma {
             self.idmac_start(read, bad_response);
             if !self.fifoth_ok() {
@@ -234,7 +246,7 @@ impl<C: Card> Core<C> {
                     Run::Wait
                 }
             }
-            Stage::Running if !d.frozen => {
+            Stage::Running if !d.frozen && d.held.is_none() => {
                 if d.dma {
                     self.dma_run(d, limit)
                 } else {
@@ -242,6 +254,20 @@ impl<C: Card> Core<C> {
                 }
             }
             _ => Run::Wait,
+        }
+    }
+
+    /// CTRL bit 6 changed: a read that runs stands still, or goes on where it was.
+    pub(super) fn read_wait(&mut self, on: bool) {
+        let t = self.t;
+        let Some(d) = self.data.as_mut().filter(|d| d.read) else { return };
+        if on {
+            d.held.get_or_insert(t);
+        } else if let Some(since) = d.held.take() {
+            let stalled = d.stalled;
+            let starved = d.starved;
+            d.resume(since, t);
+            (d.stalled, d.starved) = (stalled, starved);
         }
     }
 
@@ -392,7 +418,7 @@ impl<C: Card> Core<C> {
             let end = self.plan(d, d.k + n - 1).1;
             (end <= limit && (!d.read || end - d.prev_end <= timeout)).then_some(end)
         };
-        if most == 0 || d.moved > 0 || d.loaded.is_some() || !self.connected() {
+        if most == 0 || d.moved > 0 || d.loaded.is_some() || !self.connected() || (d.read && !self.samples_right()) {
             return false;
         }
         let (n, end) = match fits(most) {
@@ -502,6 +528,10 @@ impl<C: Card> Core<C> {
         match (sent, fault) {
             (Sent::Nothing, _) | (_, Some(Fault::ReadNothing(_))) => Sent::Nothing,
             (_, Some(Fault::ReadCrc(_))) => Sent::BadCrc,
+            _ if !self.samples_right() => {
+                self.scratch[..len].iter_mut().for_each(|b| *b = b.rotate_left(1));
+                Sent::BadCrc
+            }
             _ if d.len() < len => Sent::BadCrc,
             _ => sent,
         }
@@ -680,7 +710,7 @@ impl<C: Card> Core<C> {
     pub(super) fn data_event(&mut self) -> Instant {
         let Some(d) = self.data else { return Instant::NEVER };
         match d.stage {
-            _ if d.frozen => Instant::NEVER,
+            _ if d.frozen || d.held.is_some() => Instant::NEVER,
             Stage::Failing { at, .. } => at,
             Stage::Hung | Stage::Stopping => Instant::NEVER,
             Stage::Running => match d.stalled {

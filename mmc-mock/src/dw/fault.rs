@@ -76,6 +76,9 @@ pub enum Fault {
     WriteProtect(bool),
     /// The supply fails and comes back: the card forgets its state.
     PowerFail,
+    /// The controller's power domain goes off and comes back: all registers but PWREN, which the board keeps, are at
+    /// their reset values, and whatever ran is gone. The card keeps its supply.
+    DomainLost,
     /// The level of the card's SDIO interrupt.
     SdioInterrupt(bool),
 }

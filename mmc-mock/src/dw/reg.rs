@@ -58,6 +58,10 @@ pub(super) mod ctrl {
     pub(in super::super) const DMA_RESET: u32 = 1 << 2;
     pub(in super::super) const RESETS: u32 = 7;
     pub(in super::super) const INT_ENABLE: u32 = 1 << 4;
+    pub(in super::super) const READ_WAIT: u32 = 1 << 6;
+    pub(in super::super) const ABORT_READ: u32 = 1 << 8;
+    /// `send_ccsd` and `send_auto_stop_ccsd`.
+    pub(in super::super) const CE_ATA: u32 = 3 << 9;
     pub(in super::super) const INTERNAL_DMAC: u32 = 1 << 25;
     /// `send_irq_response`, `abort_read_data`, `send_ccsd`, `send_auto_stop_ccsd` clear themselves.
     pub(in super::super) const SELF_CLEARING: u32 = RESETS | 0xf << 7;
@@ -71,11 +75,16 @@ pub(super) mod cmd {
     pub(in super::super) const CHECK_CRC: u32 = 1 << 8;
     pub(in super::super) const DATA: u32 = 1 << 9;
     pub(in super::super) const WRITE: u32 = 1 << 10;
+    pub(in super::super) const STREAM: u32 = 1 << 11;
     pub(in super::super) const AUTO_STOP: u32 = 1 << 12;
     pub(in super::super) const WAIT_DATA: u32 = 1 << 13;
     pub(in super::super) const STOP_ABORT: u32 = 1 << 14;
     pub(in super::super) const INIT: u32 = 1 << 15;
     pub(in super::super) const UPDATE_CLOCK: u32 = 1 << 21;
+    /// `read_ceata`, `ccs_expected`.
+    pub(in super::super) const CE_ATA: u32 = 3 << 22;
+    /// `enable_boot`, `expect_boot_ack`, `disable_boot`, `boot_mode`.
+    pub(in super::super) const BOOT: u32 = 0xf << 24;
     pub(in super::super) const VOLT_SWITCH: u32 = 1 << 28;
     pub(in super::super) const START: u32 = 1 << 31;
 }
