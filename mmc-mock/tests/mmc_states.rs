@@ -23,7 +23,8 @@ const NOW: Instant = Instant::from_millis(100);
 
 /// A fresh card in `state`, by the shortest way there.
 fn card_in(state: MmcState) -> MmcCard {
-    let profile = Profile { wr_seq: Duration::from_millis(250), ..Profile::ideal() };
+    let ms = Duration::from_millis;
+    let profile = Profile { cmd: ms(1), wr_seq: ms(250), ..Profile::ideal() };
     let config = MmcConfig { power_up: Duration::ZERO, ..MmcConfig::emmc(8, 16_777_216, profile, 0) };
     let mut card = MmcCard::new(config).unwrap();
     card.power(true, Instant::ZERO);
@@ -93,6 +94,8 @@ fn the_table_holds_in_every_cell() {
         let index: u8 = digits.parse().unwrap();
         let address = if name.ends_with("other") { 0x5a5a } else { 1 };
         let arg = match (index, name) {
+            (0, "CMD0pre") => 0xf0f0_f0f0,
+            (0, "CMD0boot") => 0xffff_fffa,
             (1, _) => 0x40ff_8080,
             (5, "CMD5") => 1 << 16 | 1 << 15,
             (3 | 5 | 7 | 9 | 10 | 13 | 15, _) => address << 16,
@@ -102,6 +105,7 @@ fn the_table_holds_in_every_cell() {
         };
         for (i, (label, state)) in STATES.into_iter().enumerate() {
             let want = f[2 + i];
+            cells += 1;
             let mut card = card_in(state);
             let answer = card.command(index, arg, NOW);
             let at = format!("{name} in {label}: {want}");
@@ -111,10 +115,7 @@ fn the_table_holds_in_every_cell() {
                 name => STATES.iter().find(|s| s.0 == name).unwrap().1,
             };
             assert_eq!(kind(&answer), if matches!(want, "-" | "=") { "none" } else { response }, "{at}");
-            // CMD6 is over at once with this profile but for the command itself.
-            if index != 6 || after == state {
-                assert_eq!(card.state(NOW), after, "{at}");
-            }
+            assert_eq!(card.state(NOW), after, "{at}");
             if kind(&answer) == "R1" {
                 let value = r1(answer);
                 assert_eq!(value >> 9 & 15, state as u32, "{at}: R1 tells the state before");
@@ -127,18 +128,17 @@ fn the_table_holds_in_every_cell() {
                 let rca = if card.state(NOW) == MmcState::Slp { continue } else { 1 << 16 };
                 assert_eq!(r1(card.command(13, rca, NOW)) >> 22 & 1 == 1, want == "-", "{at}");
             }
-            cells += 1;
         }
     }
-    assert!(cells > 28 * 11, "{cells}");
+    assert_eq!(cells, 45 * 11);
 }
 
 #[test]
 fn commands_that_the_card_does_not_have_are_illegal_and_no_violation() {
-    let known =
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 21, 23, 24, 25, 35, 36, 38];
+    // Streams, the register bus, security protocols, classes 8 and 9: the CSD does not have them.
+    let unknown = [11, 20, 22, 32, 33, 34, 37, 39, 40, 41, 43, 50, 51, 52, 53, 54, 55, 56];
     for (_, state) in STATES {
-        for index in (0..64).filter(|i| !known.contains(i)) {
+        for index in unknown.into_iter().chain(57..64) {
             let mut card = card_in(state);
             assert_eq!(card.command(index, 0, NOW), Answer::default());
             assert_eq!((card.state(NOW), card.violations().len()), (state, 0));
@@ -159,7 +159,7 @@ fn an_old_card_has_neither_cmd6_nor_cmd8() {
     for (index, arg) in [(1, 0xff_8000), (2, 0), (3, 1 << 16), (7, 1 << 16)] {
         assert!(card.command(index, arg, NOW).response.is_some());
     }
-    for index in [5, 6, 8, 14, 19, 21] {
+    for index in [5, 6, 8, 14, 19, 21, 31, 44, 45, 46, 47, 48, 49, 53] {
         assert_eq!(card.command(index, 1 << 16, NOW), Answer::default(), "CMD{index}");
     }
     assert_eq!(r1(card.command(17, 512, NOW)) >> 22 & 1, 1, "told once, with the next answer");
@@ -178,11 +178,14 @@ enum Do {
 }
 
 fn step() -> impl Strategy<Value = Do> {
-    let commands = prop::sample::select(vec![6_u8, 8, 12, 13, 17, 18, 19, 21, 23, 24, 25, 35, 36, 38, 14, 7]);
+    let commands = prop::sample::select(vec![
+        6_u8, 8, 12, 13, 17, 18, 19, 21, 23, 24, 25, 35, 36, 38, 14, 7, 26, 27, 28, 29, 30, 31, 42, 44, 45,
+        46, 47, 48, 49,
+    ]);
     let args = prop_oneof![
         3 => 0..300_u32,
         1 => Just(1 << 16), 1 => Just(1 << 16 | 1), 1 => Just(0x40ff_8080), 1 => any::<u32>(),
-        3 => (prop::sample::select(vec![32_u32, 33, 34, 161, 164, 165, 173, 175, 179, 183, 185]), 0..8_u32)
+        3 => (prop::sample::select(vec![15_u32, 31, 32, 33, 34, 143, 155, 161, 164, 165, 171, 173, 175, 179, 183, 185]), 0..8_u32)
             .prop_map(|(at, v)| 3 << 24 | at << 16 | v << 8),
     ];
     prop_oneof![
@@ -205,7 +208,7 @@ proptest! {
     #[test]
     fn the_card_stays_sane(modern in any::<bool>(), steps in prop::collection::vec(step(), 1..100)) {
         let config = if modern {
-            MmcConfig::emmc(8, 4096, Profile::cheap(), 3)
+            MmcConfig::emmc(8, 65536, Profile::cheap(), 3)
         } else {
             let csd = 0x8c26_012a_0f59_01e9_f6d9_83e3_9240_4001_u128.to_be_bytes();
             MmcConfig::from_registers([0x15; 16], csd, None, Profile::cheap(), 3).unwrap()
@@ -218,9 +221,9 @@ proptest! {
             card.command(index, arg, now);
         }
         let contents = |card: &mut MmcCard| -> Vec<Vec<u8>> {
-            (0..3).map(|area| {
+            (0..8).map(|area| {
                 let storage = card.area_mut(area);
-                let mut all = vec![0; storage.bytes().min(256 * 1024) as usize];
+                let mut all = vec![0; storage.bytes().min(160 * 1024) as usize];
                 storage.read(0, &mut all).unwrap();
                 all
             }).collect()
@@ -231,8 +234,9 @@ proptest! {
             let mut may_change = false;
             match step {
                 Do::Command(index, arg) => {
+                    // An erase; an interrupt of a write that was under way.
+                    may_change = index & 63 == 38 || card.dirty_sectors() > 0;
                     let answer = card.command(index, arg, now);
-                    may_change = index & 63 == 38;
                     match answer.response {
                         Some(Bits::Short(b)) => prop_assert!(b[0] & 0xc0 == 0),
                         Some(Bits::Long(b)) => prop_assert_eq!(b[0], 0x3f),
@@ -265,15 +269,17 @@ proptest! {
                 Do::Wait(ns) => now += Duration::from_nanos(ns),
                 Do::Bus(lines) => card.bus(400_000, lines, now),
                 Do::Power(on) => {
-                    may_change = card.dirty_sectors() > 0;
+                    // Partitions are made when power comes, and take all along.
+                    may_change = card.dirty_sectors() > 0 || card.ext_csd(155) == 1;
                     card.power(on, now);
                 }
             }
             let data = matches!(card.state(now), MmcState::Data | MmcState::Rcv);
             prop_assert!(!data || card.ready(0) != Instant::NEVER);
-            prop_assert!(card.busy_until(now).since(now) < Duration::from_secs(6));
+            prop_assert!(card.busy_until(now).since(now) < Duration::from_secs(9));
             prop_assert!(card.violations().len() <= 256);
-            prop_assert!(card.dirty_sectors() as u64 * 512 <= 512 * 1024);
+            // The cache, and the blocks of one write past it: what the steps can have brought.
+            prop_assert!(card.dirty_sectors() <= 1024 + 11 * 100);
             let after = contents(&mut card);
             prop_assert!(may_change || after == before, "changed by {:?}", step);
             before = after;

@@ -636,8 +636,12 @@ impl Card for MmcCard {
                 let urgent = if self.bkops() >= 2 { EXCEPTION_EVENT } else { 0 };
                 let locked = if self.lock.locked() { DEVICE_IS_LOCKED } else { 0 };
                 let told = self.errors | locked | u32::from(ready) << 8 | urgent | (state as u32 & 15) << 9;
-                // SWITCH_ERROR is found while the card is busy: the answer of CMD6 itself does not tell it.
-                let keep = if index == 6 { SWITCH_ERROR } else { 0 };
+                // What is found while the card is busy, the answer of the command itself does not tell.
+                let keep = match index {
+                    6 => SWITCH_ERROR,
+                    38 => WP_ERASE_SKIP,
+                    _ => 0,
+                };
                 let told = told & !keep;
                 self.errors &= keep;
                 Some(short(index, told))

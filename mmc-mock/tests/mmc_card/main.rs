@@ -1,105 +1,18 @@
-//! What an eMMC card does for a host that follows the standard (`spec/card.md` §13.3, §19), and to one that does not.
+//! What an eMMC card does for a host that follows the standard (`spec/card.md` §3, §12, §13.3, §17, §19), and to one that does
+//! not.
 
-use mmc_mock::card::{Bits, Card, MmcCard, MmcConfig, MmcQuirks, MmcState, Sent, Token};
+mod bench;
+mod partitions;
+mod queue;
+mod registers;
+mod rpmb;
+mod tuning;
+mod work;
+
+use bench::{Bench, RCA, SECTORS, SWITCH_ERROR, emmc};
+use mmc_mock::card::{Card, MmcConfig, MmcQuirks, MmcState, Sent, Token};
 use mmc_mock::timing::Profile;
 use mmc_time::{Duration, Instant};
-
-const RCA: u32 = 1 << 16;
-const SECTORS: u32 = 16_777_216;
-const SWITCH_ERROR: u32 = 1 << 7;
-
-/// A host of few words: commands in a row, time that passes when the card is busy.
-struct Bench {
-    card: MmcCard,
-    now: Instant,
-    lines: u8,
-}
-
-impl Bench {
-    fn dark(config: MmcConfig) -> Self {
-        let mut b = Self { card: MmcCard::new(config).unwrap(), now: Instant::ZERO, lines: 1 };
-        b.card.power(true, b.now);
-        b.card.bus(400_000, 1, b.now);
-        b.card.idle_clocks(74);
-        b
-    }
-    /// Identified and selected, as §13.3 says: one loop of CMD1.
-    fn new(config: MmcConfig) -> Self {
-        let mut b = Self::dark(config);
-        b.identify();
-        b
-    }
-    fn identify(&mut self) {
-        self.cmd(0, 0);
-        let start = self.now;
-        while self.short(1, 0x40ff_8080) >> 31 == 0 {
-            self.now += Duration::from_millis(4);
-            assert!(self.now.since(start) < Duration::from_secs(1), "never ready");
-        }
-        assert!(matches!(self.cmd(2, 0), Some(Bits::Long(_))));
-        for (index, arg) in [(3, RCA), (7, RCA)] {
-            self.short(index, arg);
-        }
-        self.card.bus(26_000_000, 1, self.now);
-        self.lines = 1;
-    }
-    fn cmd(&mut self, index: u8, arg: u32) -> Option<Bits> {
-        self.card.command(index, arg, self.now).response
-    }
-    fn short(&mut self, index: u8, arg: u32) -> u32 {
-        match self.cmd(index, arg) {
-            Some(Bits::Short(b)) => u32::from_be_bytes([b[1], b[2], b[3], b[4]]),
-            other => panic!("CMD{index}: {other:?}"),
-        }
-    }
-    fn wait(&mut self) {
-        self.now = self.now.max(self.card.busy_until(self.now));
-        assert!(!self.now.is_never(), "busy for ever");
-    }
-    /// CMD6 write byte; whether it worked, by CMD13 after busy.
-    fn switch(&mut self, offset: u32, value: u32) -> bool {
-        self.short(6, 3 << 24 | offset << 16 | value << 8 | 1);
-        self.wait();
-        self.short(13, RCA) & SWITCH_ERROR == 0
-    }
-    fn bus(&mut self, hz: u32, lines: u8) {
-        self.lines = lines;
-        self.card.bus(hz, lines, self.now);
-    }
-    fn ext_csd(&mut self) -> Vec<u8> {
-        self.short(8, 0);
-        let mut block = vec![0; 512];
-        assert_eq!(self.card.send(&mut block, self.now), Sent::Good);
-        block
-    }
-    fn write(&mut self, sector: u32, fill: u8) -> u32 {
-        let status = self.short(24, sector);
-        if self.card.state(self.now) == MmcState::Rcv {
-            assert_eq!(self.card.take(&[fill; 512], true, self.now), Token::Accepted);
-        }
-        self.wait();
-        status
-    }
-    fn read(&mut self, sector: u32) -> u8 {
-        self.short(17, sector);
-        let mut block = [0; 512];
-        assert_eq!(self.card.send(&mut block, self.now), Sent::Good);
-        block[0]
-    }
-    fn power_cycle(&mut self) {
-        self.card.power(false, self.now);
-        self.card.power(true, self.now);
-        self.card.bus(400_000, 1, self.now);
-        self.card.idle_clocks(74);
-    }
-    fn no_violations(&self) {
-        assert_eq!(self.card.violations(), Vec::<String>::new());
-    }
-}
-
-fn emmc(revision: u8) -> MmcConfig {
-    MmcConfig::emmc(revision, SECTORS, Profile::a2(), 1)
-}
 
 #[test]
 fn each_revision_comes_up_goes_fast_and_keeps_data() {
@@ -172,9 +85,7 @@ fn a_bus_test_finds_the_lines_that_are_there() {
 fn what_may_not_be_written_answers_switch_error_and_stays() {
     let mut b = Bench::new(emmc(8));
     // Read-only, unknown, permanent, too large, not there (general purpose).
-    for (offset, value) in
-        [(192, 1), (215, 1), (155, 1), (33, 2), (179, 4), (185, 9), (183, 7), (500, 0)]
-    {
+    for (offset, value) in [(192, 1), (215, 1), (155, 1), (33, 2), (179, 4), (185, 9), (183, 7), (500, 0)] {
         let before = b.card.ext_csd(offset);
         let low = offset as u32 & 0xff;
         assert!(!b.switch(low, value), "byte {low}");
