@@ -85,9 +85,10 @@ impl Script for OrderScript {
             }
         }
         self.waiting = false;
-        match self.moves.get(self.at).copied().flatten() {
-            Some(m) => {
-                self.at = self.at.saturating_add(1);
+        let next = self.moves.iter().enumerate().skip(self.at).find_map(|(at, m)| Some((at, (*m)?)));
+        match next {
+            Some((at, m)) => {
+                self.at = at.saturating_add(1);
                 Ok(Say::Do(m.phase, m.command, m.limit))
             }
             None => Ok(Say::Done(status_of(&heard.unwrap_or_default()))),

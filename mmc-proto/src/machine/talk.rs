@@ -149,10 +149,11 @@ pub struct Talk<S> {
     rca: u16,
     state: State,
     phase: Option<&'static str>,
-    /// What is out, as far as its answer needs it: whether it is R1, the bytes it moves, and in how many blocks.
+    /// What is out, as far as its answer needs it: whether it is R1, the bytes it moves, and whether CMD12 must come
+    /// first if it fails.
     r1: bool,
     bytes: u64,
-    blocks: u32,
+    stop: bool,
     wait: Wait,
     recover: Recover,
     error: Option<TalkError>,
@@ -171,7 +172,7 @@ impl<S: Script> Talk<S> {
             phase: None,
             r1: false,
             bytes: 0,
-            blocks: 0,
+            stop: false,
             wait: Wait::NONE,
             recover: Recover::new(rca, false, Duration::ZERO),
             error: None,
@@ -210,7 +211,9 @@ impl<S: Script> Talk<S> {
                 self.phase = Some(phase);
                 self.r1 = matches!(command.response, Response::Short);
                 self.bytes = command.data.map_or(0, |data| data.bytes());
-                self.blocks = command.data.map_or(0, |data| data.blocks);
+                // A data phase may be open; and after a CMD55 whose answer was lost a CMD13 would be an ACMD13, with
+                // data: a CMD12 takes its place.
+                self.stop = command.index == 55 || command.data.is_some_and(|data| data.blocks > 1);
                 Step::Do(Action { command, limit })
             }
             Ok(Say::Ready(limit)) => {
@@ -231,7 +234,7 @@ impl<S: Script> Talk<S> {
         self.state = State::Ready;
         self.phase = Some("Ready");
         self.r1 = true;
-        (self.bytes, self.blocks) = (0, 0);
+        (self.bytes, self.stop) = (0, false);
         self.wait.ask(self.rca, now)
     }
 
@@ -253,7 +256,7 @@ impl<S: Script> Talk<S> {
             return self.end(Err(error));
         }
         self.error = Some(error);
-        self.recover = Recover::new(self.rca, self.blocks > 1, self.script.patience());
+        self.recover = Recover::new(self.rca, self.stop, self.script.patience());
         self.recovering(None, now)
     }
 
