@@ -1,6 +1,7 @@
 //! Cards, as a controller model sees them at the end of the wire.
 
 mod extension;
+mod io;
 mod lock;
 mod log;
 mod medium;
@@ -8,11 +9,13 @@ mod mmc;
 mod protect;
 mod registers;
 mod sd;
+mod sdio;
 mod shared;
 mod status;
 mod transfer;
 mod uhs;
 
+pub use io::IoFunction;
 pub use log::{CommandLog, Entry};
 pub use mmc::{MmcCard, MmcConfig, MmcConfigError, MmcQuirks, MmcState};
 pub(crate) use registers::crc7;
@@ -20,6 +23,7 @@ pub use registers::{
     Capacity, ConfigError, Eye, Functions, Identity, Quirks, Registers, SdConfig, Uhs, Version,
 };
 pub use sd::{SdCard, State};
+pub use sdio::{IoState, SdioCard, SdioConfig};
 pub use shared::Shared;
 
 use mmc_proto::bus::{Signal, Timing};

@@ -1,14 +1,17 @@
-//! Cards by name, SD ([`list`], [`card`]) and MMC ([`mmc_list`], [`mmc`]): real ones, as their register dumps show them, and ones with a fault of character.
+//! Cards by name, SD ([`list`], [`card`]), MMC ([`mmc_list`], [`mmc()`]) and SDIO ([`io_list`], [`io()`]): real ones, as
+//! their register dumps show them, and ones with a fault of character.
 //!
 //! A dump says what a card claims, not how fast it is: the timing profile is the caller's. Serial numbers are not the
-//! real ones. A claim this crate's card cannot live up to (CMD20, command queue, 1.8 V) stays in the register;
-//! the command itself is then illegal.
+//! real ones. A claim this crate's SD card cannot live up to (command queue, UHS-II) stays in the register;
+//! the command itself is then illegal. Whether a card can signal with 1.8 V no dump here says.
 
+mod io;
 mod mmc;
 
+pub use io::{IoPreset, io, io_list};
 pub use mmc::{MmcPreset, mmc, mmc_list};
 
-use crate::card::{ConfigError, Identity, Quirks, Registers, SdConfig};
+use crate::card::{ConfigError, Eye, Identity, Quirks, Registers, SdConfig, Uhs};
 use crate::timing::Profile;
 use mmc_time::Duration;
 
@@ -43,7 +46,8 @@ pub struct UnknownCard {
 }
 
 fn names() -> String {
-    format!("the SD cards {}; and the MMC cards {}", PRESETS.map(|p| p.name).join(", "), mmc::names())
+    let sd = PRESETS.map(|p| p.name).join(", ");
+    format!("the SD cards {sd}; the MMC cards {}; and the SDIO cards {}", mmc::names(), io::names())
 }
 
 /// All presets.
@@ -91,7 +95,7 @@ impl Preset {
 
 const NOTHING: &str = "nothing special";
 
-const PRESETS: [Preset; 23] = [
+const PRESETS: [Preset; 35] = [
     Preset {
         name: "pqi-64mb",
         what: "SDSC of specification 1.01, 64 MB: neither CMD6 nor CMD8",
@@ -261,6 +265,18 @@ const PRESETS: [Preset; 23] = [
         ),
     },
     Preset {
+        name: "goldmomo-2gb",
+        what: "SDSC of 2 GB, READ_BL_LEN 1024, without command class 10; its SCR was not published, here it is one of 1.10",
+        host: "sends CMD16 512 and no CMD6",
+        source: "goldmomo.org, sd_card_sequence.txt",
+        kind: Kind::Dump(
+            0x0150_4153_4d30_3247_895e_ed33_3300_8a8e,
+            0x005d_0132_1b5a_83c0_b6db_ffff_1280_0054,
+            0x0125_0000_0000_0000,
+            &[],
+        ),
+    },
+    Preset {
         name: "cmd23-hang",
         what: "says it has CMD23 and locks up at the transfer that uses it",
         host: "knows the card by its CID (MID 09, name `AF SD`) and ends transfers by CMD12",
@@ -342,6 +358,107 @@ const PRESETS: [Preset; 23] = [
             c.identity = Identity { mid: 0, oid: [0; 2], name: [0; 5], serial: 0, ..c.identity };
             c.quirks = Quirks { wraps_at: Some(c.sectors), ..c.quirks };
             c.sectors *= 8;
+        }),
+    },
+    Preset {
+        name: "uhs-64gb",
+        what: "SDXC with all UHS-I modes; at 208 MHz nobody reads it without tuning",
+        host: "switches to 1.8 V by CMD11, then CMD6, then tunes by CMD19",
+        source: "spec/card.md §13.2 (SD Physical Layer 3.01 and later)",
+        kind: Kind::Odd(|c| {
+            c.sectors *= 8;
+            c.speed_class = true;
+            c.uhs = Some(Uhs::new(c.seed));
+        }),
+    },
+    Preset {
+        name: "sduc-4tb",
+        what: "SDUC of 4 TiB: addresses of 38 bits",
+        host: "sets HO2T in ACMD41 and sends CMD22 before each address; counts with 64 bits",
+        source: "spec/card.md §2.2; linux-mmc, SDUC series of 2024",
+        kind: Kind::Odd(|c| c.sectors = 1 << 33),
+    },
+    Preset {
+        name: "uhs-drift",
+        what: "UHS-I card whose eye drifts by a third of a period in ten seconds, and back",
+        host: "tunes again when CRC errors come, or by a timer",
+        source: "spec/card.md §13.3, §18; linux-mmc, retuning",
+        kind: Kind::Odd(|c| {
+            let eye = Eye { drift_ps: 1600, drift_period: Duration::from_secs(20), ..Eye::new(c.seed) };
+            let eye = Eye { drift_start: Duration::ZERO, ..eye };
+            c.uhs = Some(Uhs { eye, ..Uhs::new(c.seed) });
+        }),
+    },
+    Preset {
+        name: "ddr50-tuning-hang",
+        what: "UHS-I card up to DDR50 that locks up at a CMD19 in DDR50",
+        host: "knows the card by its CID (MID 5D, OEM `SB`, name `0016G`, 2019-01) and does not tune in DDR50",
+        source: "quirk table of Linux 6.12 (Swissbit S46-u)",
+        kind: Kind::Odd(|c| {
+            c.identity =
+                Identity { mid: 0x5d, oid: *b"SB", name: *b"0016G", year: 2019, month: 1, ..c.identity };
+            c.uhs = Some(Uhs { sdr104: false, ..Uhs::new(c.seed) });
+            c.quirks.ddr50_tuning_hangs = true;
+        }),
+    },
+    Preset {
+        name: "false-1v8",
+        what: "agrees to 1.8 V and then holds its lines low for ever",
+        host: "cuts the supply and begins again without asking for 1.8 V",
+        source: "github.com/tianocore/edk2, issue 2413; github.com/nwert/hekate, issue 7",
+        kind: Kind::Odd(|c| {
+            c.uhs = Some(Uhs::new(c.seed));
+            c.quirks.switch_hangs = true;
+        }),
+    },
+    Preset {
+        name: "left-at-1v8",
+        what: "signals with 1.8 V from the start, as its host was reset without a power cycle",
+        host: "cuts the supply before it begins, or says that this is needed",
+        source: "wolfBoot, issue 853; armbian/build, issue 10409; raspberrypi/rpi-eeprom, issue 282",
+        kind: Kind::Odd(|c| {
+            c.uhs = Some(Uhs::new(c.seed));
+            c.quirks.left_at_1_8 = true;
+        }),
+    },
+    Preset {
+        name: "answers-late",
+        what: "gives no answer to its first five ACMD41",
+        host: "keeps asking until its second is over",
+        source: "github.com/carlk3/no-OS-FatFS-SD-SDIO-SPI-RPi-Pico, issue 107",
+        kind: Kind::Odd(|c| c.quirks.deaf_acmd41 = 5),
+    },
+    Preset {
+        name: "echo-only",
+        what: "answers CMD8 with the pattern and no voltage",
+        host: "looks at the pattern alone",
+        source: "github.com/nwert/hekate, issue 7",
+        kind: Kind::Odd(|c| c.quirks.echo_without_voltage = true),
+    },
+    Preset {
+        name: "dies-read-only",
+        what: "after 64 blocks each write is an error (WP_VIOLATION here; which one was not published); after the next \
+               power cycle writes go well and store nothing",
+        host: "reports the error, writes no more, and compares what it wrote",
+        source: "github.com/raspberrypi/linux, issue 4190",
+        kind: Kind::Odd(|c| c.quirks.dies_after = Some(64)),
+    },
+    Preset {
+        name: "immutable",
+        what: "takes every write and stores none",
+        host: "cannot know without reading back past its caches",
+        source: "dokucode.de, Immutable SD Cards, 2019-01-25",
+        kind: Kind::Odd(|c| c.quirks.forgets_after = Some(0)),
+    },
+    Preset {
+        name: "sandisk-discard",
+        what: "the SD status offers discard; CMD38 with its argument is an error",
+        host: "knows the card by its CID (MID 03, OEM `SD`) and erases instead",
+        source: "quirk table of Linux 6.12 (SanDisk)",
+        kind: Kind::Odd(|c| {
+            c.identity = Identity { mid: 0x03, oid: *b"SD", name: *b"SC16G", ..c.identity };
+            c.discard = true;
+            c.quirks.discard_fails = true;
         }),
     },
 ];

@@ -67,18 +67,20 @@ fn outcome(config: SdConfig, script: &str) -> String {
         Ok(driver) => driver,
         Err(e) => return format!("fails: {e}"),
     };
+    let mut same = true;
     let mut session = || -> Result<(), MmcError> {
         now(driver.write(64, &blocks(1, 7)))?;
         now(driver.write(72, &blocks(4, 8)))?;
         let (mut one, mut four) = (blocks(1, 0), blocks(4, 0));
         now(driver.read(64, &mut one))?;
         now(driver.read(72, &mut four))?;
-        assert!(one[0][..] == [7; 512] && four[3][..] == [11; 512]);
+        same &= one[0][..] == [7; 512] && four[3][..] == [11; 512];
         Ok(())
     };
     let (first, second) = (session(), session());
     let said = now(driver.size()).unwrap();
     match (first, second) {
+        (Ok(()), Ok(())) if !same => "fails: other data came back than were written".into(),
         (Ok(()), Ok(())) if said != bytes => format!("works, but takes {bytes} bytes for {said}"),
         (Ok(()), Ok(())) => "works".into(),
         (Err(e), Ok(())) => format!("fails: {e}; the next time works"),
@@ -94,14 +96,24 @@ fn the_tables_are_true() {
     for mark in ["sdio presets", "sdio faults"] {
         let (_, rest) = docs.split_once(&format!("<!-- {mark} -->")).unwrap();
         let (table, _) = rest.split_once("<!-- end -->").unwrap();
-        for line in table.lines().filter(|l| l.starts_with("| `")) {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let name = cells[1].replace('`', "");
+        let rows = table.lines().filter(|l| l.starts_with("| `"));
+        let mut rows: Vec<(String, &str)> = rows
+            .map(|line| {
+                let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+                (cells[1].replace('`', ""), cells[2])
+            })
+            .collect();
+        if mark == "sdio presets" {
+            let there = |name| rows.iter().any(|r| r.0 == name);
+            let missing: Vec<_> = zoo::list().iter().filter(|p| !there(p.name)).collect();
+            rows.extend(missing.into_iter().map(|p| (p.name.to_owned(), "")));
+        }
+        for (name, told) in rows {
             let got = match mark {
                 "sdio presets" => outcome(zoo::card(&name, Profile::a1(), 1).unwrap(), ""),
                 _ => outcome(SdConfig::new(Profile::a1(), 1), &name),
             };
-            if got != cells[2] {
+            if got != told {
                 shown.push(format!("| `{name}` | {got} |"));
             }
         }

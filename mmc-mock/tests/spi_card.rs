@@ -107,7 +107,7 @@ impl Host {
         }
         let v2 = match self.command(8, 0x1aa) {
             Some(1) => {
-                assert_eq!(self.bytes(4), [0, 0, 1, 0xaa]);
+                assert_eq!(self.bytes(4)[3], 0xaa, "the pattern; one card of the zoo gives no voltage");
                 true
             }
             Some(5) => false,
@@ -141,6 +141,10 @@ fn every_card_of_the_zoo_comes_up_and_shows_its_registers() {
         let (cid, csd, scr) = (config.cid(), config.csd(0), config.scr());
         let high = config.capacity() != mmc_mock::card::Capacity::Standard;
         let h = Host::new(config, "", SpiConfig::default());
+        if matches!(preset.name, "sduc-4tb" | "left-at-1v8") {
+            assert_eq!(h.initialise(), Err("CMD0".into()), "{} has no SPI mode", preset.name);
+            continue;
+        }
         assert_eq!(h.initialise(), Ok(high), "{}", preset.name);
         for (index, register) in [(9, csd), (10, cid)] {
             assert_eq!(h.command(index, 0), Some(0));

@@ -74,9 +74,12 @@ impl Bench {
     }
 }
 
+/// Cards with which this host cannot write and read back; their own hosts are in `sd_modern.rs`.
+const ELSEWHERE: [&str; 3] = ["sduc-4tb", "left-at-1v8", "immutable"];
+
 #[test]
 fn every_card_serves_a_good_host_without_a_broken_rule() {
-    for preset in zoo::list() {
+    for preset in zoo::list().iter().filter(|p| !ELSEWHERE.contains(&p.name)) {
         let mut b = Bench::new(preset.name);
         b.round_trip(preset.name == "cmd23-hang");
         assert_eq!(b.card.violations(), Vec::<String>::new(), "{}", preset.name);
@@ -100,13 +103,14 @@ fn sizes_are_those_of_the_dumps() {
         ("gigastone-64gb", 122_138_624),
         ("samsung-128gb", 250_085_376),
         ("samsung-512gb", 1_001_390_080),
+        ("goldmomo-2gb", 3_935_232),
     ];
     for (name, sectors) in sizes {
         let b = Bench::new(name);
         assert_eq!(b.traits().blocks, sectors, "{name}");
         assert_eq!(
             b.traits().byte_addressed,
-            matches!(name, "pqi-64mb" | "atp-2gb" | "qemu-2gb" | "adata-4gb")
+            matches!(name, "pqi-64mb" | "atp-2gb" | "qemu-2gb" | "adata-4gb" | "goldmomo-2gb")
         );
     }
 }
@@ -187,10 +191,21 @@ fn odd_registers_are_told_as_they_are() {
 }
 
 #[test]
+fn a_card_without_class_10_has_no_cmd6_for_a_good_host_and_none_for_a_naive_one() {
+    let b = Bench::new("goldmomo-2gb");
+    assert_eq!((b.id.unwrap().switch, b.id.unwrap().bus.hz), (None, 25_000_000));
+    assert!(!b.card.lock().config().high_speed);
+}
+
+#[test]
 fn an_unknown_name_is_refused_with_the_list() {
     let error = zoo::card("fake-65gb", Profile::ideal(), 0).unwrap_err().to_string();
     assert!(error.contains("`fake-65gb`"));
     for preset in zoo::list() {
+        assert!(error.contains(preset.name));
+        assert!(!preset.what.is_empty() && !preset.host.is_empty() && !preset.source.is_empty());
+    }
+    for preset in zoo::io_list() {
         assert!(error.contains(preset.name));
         assert!(!preset.what.is_empty() && !preset.host.is_empty() && !preset.source.is_empty());
     }

@@ -2,7 +2,7 @@
 
 use crate::fit::{Fitted, Value, fit_profile, read};
 use crate::units::format_size;
-use mmc_mock::card::{Capacity, MmcQuirks, Quirks};
+use mmc_mock::card::{Capacity, MmcQuirks, Quirks, Uhs};
 use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use serde_json::json;
@@ -84,8 +84,12 @@ pub fn list(json: bool) -> String {
         let mmc = zoo::mmc_list().iter().map(
             |p| json!({"name": p.name, "kind": "mmc", "what": p.what, "host": p.host, "source": p.source}),
         );
+        let io = zoo::io_list().iter().map(
+            |p| json!({"name": p.name, "kind": "sdio", "what": p.what, "host": p.host, "source": p.source}),
+        );
         let all: Vec<_> = cards
             .chain(mmc)
+            .chain(io)
             .chain(Profile::NAMES.map(|name| json!({"name": name, "kind": "profile"})))
             .collect();
         return format!("{}\n", json!(all));
@@ -96,6 +100,10 @@ pub fn list(json: bool) -> String {
     }
     out.push_str("\nMMC and eMMC cards:\n");
     for p in zoo::mmc_list() {
+        let _ = writeln!(out, "  {:<22} {}", p.name, p.what);
+    }
+    out.push_str("\nSDIO and combo cards:\n");
+    for p in zoo::io_list() {
         let _ = writeln!(out, "  {:<22} {}", p.name, p.what);
     }
     out.push_str("\nTiming profiles (how fast a card is; any card can have any):\n");
@@ -128,6 +136,21 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
         }
         return Ok(describe([p.name, p.what, p.host, p.source], &facts, json));
     }
+    if let Some(p) = zoo::io_list().iter().find(|p| p.name == name) {
+        let config = zoo::io(name, &Profile::ideal(), 0).map_err(|e| e.to_string())?;
+        let functions = config
+            .functions
+            .iter()
+            .map(|f| format!("interface {} (blocks up to {})", f.interface, f.max_block));
+        let mut facts = vec![
+            ("manfid", format!("{:04x}:{:04x}", config.vendor, config.device)),
+            ("functions", functions.collect::<Vec<_>>().join(", ")),
+            ("high_speed", yes(config.high_speed)),
+        ];
+        let memory = config.memory.map(|m| format_size(m.sectors * 512));
+        facts.push(("memory", memory.unwrap_or_else(|| "none".into())));
+        return Ok(describe([p.name, p.what, p.host, p.source], &facts, json));
+    }
     let unknown = |e: zoo::UnknownCard| format!("{e}; timing profiles are {}", Profile::NAMES.join(", "));
     let config = zoo::card(name, Profile::ideal(), 0).map_err(unknown)?;
     let mut facts = vec![
@@ -137,6 +160,7 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
         ("version", format!("{:?}", config.version)),
         ("cmd23", yes(config.cmd23)),
         ("high_speed", yes(config.high_speed)),
+        ("uhs", config.uhs.map_or("no".into(), uhs)),
         ("cid", hex(&config.cid())),
         ("csd", hex(&config.csd(0))),
         ("scr", hex(&config.scr())),
@@ -166,6 +190,12 @@ fn describe(words: [&str; 4], facts: &[(&str, String)], json: bool) -> String {
     out
 }
 
+/// The modes of a UHS-I card.
+fn uhs(it: Uhs) -> String {
+    let modes = [(it.sdr50, "SDR50"), (it.ddr50, "DDR50"), (it.sdr104, "SDR104")];
+    let modes = modes.into_iter().filter(|m| m.0).map(|m| m.1);
+    ["SDR12", "SDR25"].into_iter().chain(modes).collect::<Vec<_>>().join(", ")
+}
 fn yes(it: bool) -> String {
     if it { "yes" } else { "no" }.to_owned()
 }

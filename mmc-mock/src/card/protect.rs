@@ -137,7 +137,7 @@ impl SdCard {
     /// Whether an erase erases.
     pub(super) fn erases(&self) -> bool {
         let p = &self.protection;
-        !p.forgets && !self.config.quirks.forgets_after.is_some_and(|n| p.stored >= n)
+        !p.forgets && self.config.quirks.forgets_after.is_none_or(|n| p.stored < n)
     }
     /// Power went.
     pub(super) fn protection_without_power(&mut self) {

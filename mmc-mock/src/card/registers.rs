@@ -267,6 +267,12 @@ pub enum ConfigError {
         /// The first version that has it.
         needs: Version,
     },
+    /// Not that many functions.
+    #[error("an SDIO card has 1 to 7 functions, not {0}")]
+    Functions(usize),
+    /// Not such blocks.
+    #[error("a block of an SDIO function has 1 to 2048 bytes, not {0}")]
+    BlockSize(u16),
     /// An address that means "nobody".
     #[error("a card publishes an RCA of 1 to 65535, not 0")]
     Rca,
@@ -510,7 +516,7 @@ impl SdConfig {
     /// Sectors of a write protect group, as the CSD says: so many erase sectors.
     pub(super) fn group_sectors(&self) -> u64 {
         let csd = self.csd(0);
-        (get(&csd, 38, 32) + 1) * (get(&csd, 45, 39) + 1) << (get(&csd, 25, 22).max(9) - 9)
+        ((get(&csd, 38, 32) + 1) * (get(&csd, 45, 39) + 1)) << (get(&csd, 25, 22).max(9) - 9)
     }
     /// The SCR.
     #[must_use]

@@ -99,7 +99,9 @@ impl Card for SpiSd {
     fn command(&mut self, index: u8, arg: u32, now: Instant) -> Answer {
         let index = index & 63;
         self.register = None;
-        if !self.card.present() {
+        // SDUC cards have no SPI mode, and none has one at 1.8 V.
+        let deaf = self.card.config().capacity() == Capacity::Ultra || self.card.is_1_8_v();
+        if deaf || !self.card.present() {
             return Answer::default();
         }
         let app = std::mem::take(&mut self.app) && Self::has(index, true);
