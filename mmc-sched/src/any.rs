@@ -134,9 +134,11 @@ impl Policy for AnyPolicy {
     fn reset(&mut self, pool: &mut Pool<'_>, now: Instant) {
         each!(self, p => p.reset(pool, now));
     }
+    #[inline]
     fn accept(&mut self, request: &Request) -> Result<(), Rejected> {
         each!(self, p => p.accept(request))
     }
+    #[inline]
     fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, now: Instant) {
         each!(self, p => p.insert(pool, slot, now));
     }
@@ -146,15 +148,19 @@ impl Policy for AnyPolicy {
     fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
         each!(self, p => p.remove(pool, slot));
     }
+    #[inline]
     fn merge_scope(&self) -> MergeScope {
         each!(self, p => p.merge_scope())
     }
+    #[inline]
     fn merge_tries(&self) -> u8 {
         each!(self, p => p.merge_tries())
     }
+    #[inline]
     fn may_merge(&self, pool: &Pool<'_>, into: u16, request: &Request) -> bool {
         each!(self, p => p.may_merge(pool, into, request))
     }
+    #[inline]
     fn front_of(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
         each!(self, p => p.front_of(pool, request))
     }
@@ -170,9 +176,11 @@ impl Policy for AnyPolicy {
     fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool) {
         each!(self, p => p.absorbed(pool, into, from, queued));
     }
+    #[inline]
     fn pick(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
         each!(self, p => p.pick(pool, now))
     }
+    #[inline]
     fn completed(&mut self, pool: &mut Pool<'_>, slot: u16, done: Done, now: Instant) {
         each!(self, p => p.completed(pool, slot, done, now));
     }

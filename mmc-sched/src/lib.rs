@@ -60,6 +60,8 @@ mod pool;
 mod queue;
 mod request;
 mod scheduler;
+#[cfg(any(feature = "bfq", feature = "cfq"))]
+mod seek;
 mod tree;
 #[cfg(any(
     feature = "mq-deadline",

@@ -70,6 +70,7 @@ impl Merger {
 
     /// The queued run that `r`, which may merge, touches and may join, and where. If there is none,
     /// [`request`](Self::request) finds none either.
+    #[inline]
     pub(crate) fn find<P: Policy + ?Sized>(
         &self,
         pool: &Pool<'_>,
@@ -84,6 +85,7 @@ impl Merger {
 
     /// Whether the run found for `r` has room for it. If not, it takes nothing any more, for good, and hides no
     /// other run of the same end from now on.
+    #[inline]
     pub(crate) fn has_room(&mut self, pool: &mut Pool<'_>, into: u16, r: &Request) -> bool {
         let fits = self.fits(pool, into, r);
         if !fits {
@@ -169,6 +171,7 @@ impl Merger {
     }
 
     /// The queued run is a request on its own from now on.
+    #[inline]
     pub(crate) fn queued<P: Policy + ?Sized>(&mut self, pool: &mut Pool<'_>, policy: &P, slot: u16) {
         if pool.at(slot).mergeable() && matches!(policy.merge_scope(), MergeScope::Index) {
             self.hash(pool, slot);
@@ -179,6 +182,7 @@ impl Merger {
     }
 
     /// The run is not queued any more.
+    #[inline]
     pub(crate) fn forget(&mut self, pool: &mut Pool<'_>, slot: u16) {
         self.unhash(pool, slot);
         if self.last_merge == slot {
@@ -186,6 +190,7 @@ impl Merger {
         }
     }
 
+    #[inline]
     fn candidate<P: Policy + ?Sized>(
         &self,
         pool: &Pool<'_>,
@@ -290,6 +295,7 @@ impl Merger {
         true
     }
 
+    #[inline]
     fn hash(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let end = pool.at(slot).end();
         let bucket = bucket_of(pool, end);
@@ -310,6 +316,7 @@ impl Merger {
         }
     }
 
+    #[inline]
     fn unhash(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let s = pool.at(slot);
         if !s.bits.contains(Bits::HASHED) {
@@ -337,6 +344,7 @@ impl Merger {
 }
 
 /// Whether `r`, which may merge, may do so with this run.
+#[inline]
 fn compatible<P: Policy + ?Sized>(pool: &Pool<'_>, policy: &P, slot: u16, r: &Request) -> bool {
     let s = pool.at(slot);
     s.mergeable()
@@ -380,6 +388,7 @@ fn find_end(pool: &Pool<'_>, end: u64) -> Option<u16> {
 }
 
 /// The runs with this end, the newest first, at most `tries`.
+#[inline]
 fn ends_at(pool: &Pool<'_>, end: u64, tries: u8) -> impl Iterator<Item = u16> {
     let older = |&t: &u16| Some(pool.at(t).older).filter(|&o| o != NIL);
     core::iter::successors(find_end(pool, end), older).take(usize::from(tries))

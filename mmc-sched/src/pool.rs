@@ -50,9 +50,8 @@ pub struct Slot {
     pub(crate) left: u16,
     pub(crate) right: u16,
     pub(crate) up: u16,
-    /// Heights of the subtrees.
-    pub(crate) left_height: u8,
-    pub(crate) right_height: u8,
+    /// Height of the right subtree less that of the left one.
+    pub(crate) tilt: i8,
     /// The run this slot stands for: first sector, sectors, members (the ends of their chain are below).
     pub(crate) lba: u64,
     pub(crate) blocks: u32,
@@ -123,8 +122,7 @@ impl Slot {
         bucket: NIL,
         epoch: 0,
         foreign: 0,
-        left_height: 0,
-        right_height: 0,
+        tilt: 0,
         state: State::Free,
         bits: Bits::empty(),
         flags: Flags::empty(),
@@ -134,11 +132,6 @@ impl Slot {
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.lba.saturating_add(u64::from(self.blocks))
-    }
-    /// Height of the tree below and with this slot.
-    #[inline]
-    pub(crate) fn height(&self) -> u8 {
-        self.left_height.max(self.right_height).saturating_add(1)
     }
     /// Whether a queued run may still grow or be absorbed.
     #[inline]
@@ -156,6 +149,7 @@ impl Default for Slot {
 }
 
 /// Whether a request may merge at all, whatever the neighbours.
+#[inline]
 pub(crate) fn mergeable(r: &Request) -> bool {
     matches!(r.op, Op::Read | Op::Write | Op::Discard)
         && !r.flags.intersects(Flags::NOMERGE | Flags::FUA | Flags::PREFLUSH)
@@ -180,6 +174,11 @@ impl<'a> Pool<'a> {
     #[inline]
     pub(crate) fn at(&self, slot: u16) -> &Slot {
         self.slots.get(usize::from(slot)).unwrap_or(&VOID)
+    }
+    /// `None` for a number outside the pool, such as [`NIL`].
+    #[inline]
+    pub(crate) fn get(&self, slot: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(slot))
     }
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: u16) -> Option<&mut Slot> {

@@ -536,6 +536,7 @@ impl Core {
 }
 
 /// Not empty, and no sector number wraps.
+#[inline]
 fn valid(r: &Request) -> bool {
     r.blocks != 0 && r.lba.checked_add(u64::from(r.blocks)).is_some()
 }

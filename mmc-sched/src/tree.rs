@@ -34,8 +34,7 @@ impl Tree {
     #[inline]
     pub fn at_or_after(&self, pool: &Pool<'_>, key: u64) -> Option<u16> {
         let (mut at, mut best) = (self.root, NIL);
-        while at != NIL {
-            let s = pool.at(at);
+        while let Some(s) = pool.get(at) {
             if s.key >= key {
                 best = at;
                 at = s.left;
@@ -49,8 +48,7 @@ impl Tree {
     #[must_use]
     pub fn before(&self, pool: &Pool<'_>, key: u64) -> Option<u16> {
         let (mut at, mut best) = (self.root, NIL);
-        while at != NIL {
-            let s = pool.at(at);
+        while let Some(s) = pool.get(at) {
             if s.key < key {
                 best = at;
                 at = s.right;
@@ -94,40 +92,37 @@ impl Tree {
     /// Adds a slot that is in no tree, behind those with an equal key.
     #[inline]
     pub fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, key: u64) {
-        let (mut up, mut at, mut goes_left) = (NIL, self.root, false);
-        while at != NIL {
+        let (mut up, mut at, mut left) = (NIL, self.root, false);
+        while let Some(s) = pool.get(at) {
             up = at;
-            let s = pool.at(at);
-            goes_left = key < s.key;
-            at = if goes_left { s.left } else { s.right };
+            left = key < s.key;
+            at = if left { s.left } else { s.right };
         }
         pool.edit(slot, |s| {
             s.key = key;
-            (s.left, s.right, s.up) = (NIL, NIL, up);
-            (s.left_height, s.right_height) = (0, 0);
+            (s.left, s.right, s.up, s.tilt) = (NIL, NIL, up, 0);
         });
-        match (up, goes_left) {
+        match (up, left) {
             (NIL, _) => self.root = slot,
             (_, true) => pool.edit(up, |s| s.left = slot),
             (_, false) => pool.edit(up, |s| s.right = slot),
         }
-        self.balance_from(pool, up, goes_left, 1);
+        self.grew(pool, up, left);
     }
     /// Takes out a slot that is in this tree.
+    #[inline]
     pub fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let s = pool.at(slot);
-        let (left, right, up, heights) = (s.left, s.right, s.up, (s.left_height, s.right_height));
+        let (left, right, up, tilt) = (s.left, s.right, s.up, s.tilt);
         if left == NIL || right == NIL {
             let child = if left == NIL { right } else { left };
-            let was_left = pool.at(up).left == slot;
-            self.replace_child(pool, up, slot, child);
-            self.balance_from(pool, up, was_left, heights.0.max(heights.1));
+            let was_left = self.replace_child(pool, up, slot, child);
+            self.shrank(pool, up, was_left);
             return;
         }
         // The successor takes the place of `slot`.
         let heir = leftmost(pool, right);
-        let h = pool.at(heir);
-        let (heir_up, heir_right, height) = (h.up, h.right, h.right_height);
+        let (heir_up, heir_right) = (pool.at(heir).up, pool.at(heir).right);
         let fix = if heir_up == slot {
             heir
         } else {
@@ -137,82 +132,91 @@ impl Tree {
             pool.edit(right, |s| s.up = heir);
             heir_up
         };
-        pool.edit(heir, |s| {
-            s.left = left;
-            (s.left_height, s.right_height) = heights;
-        });
+        pool.edit(heir, |s| (s.left, s.tilt) = (left, tilt));
         pool.edit(left, |s| s.up = heir);
         self.replace_child(pool, up, slot, heir);
-        self.balance_from(pool, fix, fix != heir, height);
+        self.shrank(pool, fix, fix != heir);
     }
-    /// Makes `new` (or nothing) the child of `up` where `old` was.
-    fn replace_child(&mut self, pool: &mut Pool<'_>, up: u16, old: u16, new: u16) {
-        if up == NIL {
-            self.root = new;
-        } else {
-            pool.edit(up, |s| if s.left == old { s.left = new } else { s.right = new });
-        }
+    /// Makes `new` (or nothing) the child of `up` where `old` was; whether that is left.
+    #[inline]
+    fn replace_child(&mut self, pool: &mut Pool<'_>, up: u16, old: u16, new: u16) -> bool {
         pool.edit(new, |s| s.up = up);
+        let Some(s) = pool.get_mut(up) else {
+            self.root = new;
+            return false;
+        };
+        let left = s.left == old;
+        *(if left { &mut s.left } else { &mut s.right }) = new;
+        left
     }
-    /// Restores heights and balance from `at` upwards, whose left (or right) subtree has another height now.
-    fn balance_from(&mut self, pool: &mut Pool<'_>, mut at: u16, mut left: bool, mut height: u8) {
+    /// The left (or right) subtree of `at` became higher by one.
+    #[inline]
+    fn grew(&mut self, pool: &mut Pool<'_>, mut at: u16, mut left: bool) {
         while let Some(s) = pool.get_mut(at) {
-            let (up, old) = (s.up, s.height());
-            if left {
-                s.left_height = height;
-            } else {
-                s.right_height = height;
+            s.tilt = s.tilt.wrapping_add(if left { -1 } else { 1 });
+            let (tilt, up) = (s.tilt, s.up);
+            if tilt == 0 {
+                return;
             }
-            let (l, r) = (s.left_height, s.right_height);
-            if l.abs_diff(r) < 2 {
-                height = s.height();
-            } else {
-                at = self.rotate(pool, at, l > r);
-                height = pool.at(at).height();
-            }
-            if height == old {
+            if tilt.unsigned_abs() > 1 {
+                self.rotate(pool, at);
                 return;
             }
             (at, left) = (up, pool.at(up).left == at);
         }
     }
-    /// Restores the balance of `at`, whose left (or right) subtree is too high; what stands there now.
-    fn rotate(&mut self, pool: &mut Pool<'_>, at: u16, left: bool) -> u16 {
-        if left {
-            let child = pool.at(at).left;
-            if pool.at(child).left_height < pool.at(child).right_height {
-                self.lift_right(pool, child);
+    /// The left (or right) subtree of `at` became lower by one.
+    #[inline]
+    fn shrank(&mut self, pool: &mut Pool<'_>, mut at: u16, mut left: bool) {
+        while let Some(s) = pool.get_mut(at) {
+            s.tilt = s.tilt.wrapping_add(if left { 1 } else { -1 });
+            let (tilt, up) = (s.tilt, s.up);
+            if tilt.unsigned_abs() == 1 {
+                return;
             }
-            self.lift_left(pool, at)
-        } else {
-            let child = pool.at(at).right;
-            if pool.at(child).right_height < pool.at(child).left_height {
-                self.lift_left(pool, child);
+            if tilt != 0 {
+                at = self.rotate(pool, at);
+                if pool.at(at).tilt != 0 {
+                    return;
+                }
             }
-            self.lift_right(pool, at)
+            (at, left) = (up, pool.at(up).left == at);
         }
     }
-    /// Rotates so that the left child of `at` stands above it; that child.
-    fn lift_left(&mut self, pool: &mut Pool<'_>, at: u16) -> u16 {
-        let (up, lifted) = (pool.at(at).up, pool.at(at).left);
-        let (inner, inner_height) = (pool.at(lifted).right, pool.at(lifted).right_height);
-        pool.edit(at, |s| (s.left, s.left_height, s.up) = (inner, inner_height, lifted));
-        pool.edit(inner, |s| s.up = at);
-        let height = pool.at(at).height();
-        pool.edit(lifted, |s| (s.right, s.right_height) = (at, height));
-        self.replace_child(pool, up, at, lifted);
-        lifted
+    /// Restores the balance of `at`, one of whose subtrees is higher by two; what stands there now, which is as high
+    /// as `at` was before that if it is tilted.
+    fn rotate(&mut self, pool: &mut Pool<'_>, at: u16) -> u16 {
+        let left = pool.at(at).tilt < 0;
+        let child = if left { pool.at(at).left } else { pool.at(at).right };
+        let (down, tilt) = (if left { -1 } else { 1 }, pool.at(child).tilt);
+        if tilt == down || tilt == 0 {
+            self.lift(pool, child, left);
+            let rest = if tilt == 0 { down } else { 0 };
+            pool.edit(at, |s| s.tilt = rest);
+            pool.edit(child, |s| s.tilt = rest.wrapping_neg());
+            return child;
+        }
+        let inner = if left { pool.at(child).right } else { pool.at(child).left };
+        let tilt = pool.at(inner).tilt;
+        self.lift(pool, inner, !left);
+        self.lift(pool, inner, left);
+        pool.edit(at, |s| s.tilt = if tilt == down { tilt.wrapping_neg() } else { 0 });
+        pool.edit(child, |s| s.tilt = if tilt == down || tilt == 0 { 0 } else { down });
+        pool.edit(inner, |s| s.tilt = 0);
+        inner
     }
-    /// Rotates so that the right child of `at` stands above it; that child.
-    fn lift_right(&mut self, pool: &mut Pool<'_>, at: u16) -> u16 {
-        let (up, lifted) = (pool.at(at).up, pool.at(at).right);
-        let (inner, inner_height) = (pool.at(lifted).left, pool.at(lifted).left_height);
-        pool.edit(at, |s| (s.right, s.right_height, s.up) = (inner, inner_height, lifted));
+    /// Rotates so that `child`, the left (or right) one of its parent, stands above it.
+    fn lift(&mut self, pool: &mut Pool<'_>, child: u16, left: bool) {
+        let c = pool.at(child);
+        let (at, inner) = (c.up, if left { c.right } else { c.left });
+        let up = pool.at(at).up;
+        pool.edit(at, |s| {
+            *(if left { &mut s.left } else { &mut s.right }) = inner;
+            s.up = child;
+        });
         pool.edit(inner, |s| s.up = at);
-        let height = pool.at(at).height();
-        pool.edit(lifted, |s| (s.left, s.left_height) = (at, height));
-        self.replace_child(pool, up, at, lifted);
-        lifted
+        pool.edit(child, |s| *(if left { &mut s.right } else { &mut s.left }) = at);
+        self.replace_child(pool, up, at, child);
     }
 }
 
@@ -229,10 +233,8 @@ fn some(slot: u16) -> Option<u16> {
 
 #[inline]
 fn leftmost(pool: &Pool<'_>, mut at: u16) -> u16 {
-    if at != NIL {
-        while pool.at(at).left != NIL {
-            at = pool.at(at).left;
-        }
+    while let Some(left) = pool.get(at).map(|s| s.left).filter(|&l| l != NIL) {
+        at = left;
     }
     at
 }
@@ -255,7 +257,7 @@ mod tests {
         assert_eq!(s.up, up);
         let (l, r) = (check(pool, s.left, at), check(pool, s.right, at));
         assert!(l.abs_diff(r) <= 1, "unbalanced");
-        assert_eq!((s.left_height, s.right_height), (l, r));
+        assert_eq!(i32::from(s.tilt), i32::from(r) - i32::from(l));
         l.max(r) + 1
     }
 

@@ -2,7 +2,45 @@
 //!
 //! It is not a general number parser: signs, bases and the order of errors are the kernel's.
 
+#[cfg(any(feature = "bfq", feature = "cfq"))]
+use crate::scheduler::TunableInfo;
 use crate::scheduler::TuneError;
+
+/// One line of a table of tunables, kept in `S`.
+#[cfg(any(feature = "bfq", feature = "cfq"))]
+pub(crate) struct Row<S> {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    pub(crate) get: fn(&S) -> u64,
+    pub(crate) set: fn(&mut S, u32),
+}
+
+/// Line `i` of a table, with the value in force.
+#[cfg(any(feature = "bfq", feature = "cfq"))]
+pub(crate) fn info<S>(rows: &[Row<S>], settings: &S, i: usize) -> Option<TunableInfo> {
+    let row = rows.get(i)?;
+    let (min, max) = (i64::from(row.min), i64::from(row.max));
+    let value = i64::try_from((row.get)(settings)).unwrap_or(max).clamp(min, max);
+    Some(TunableInfo { name: row.name, unit: row.unit, min, max, value })
+}
+
+/// Reads `text` as an `unsigned long` and clamps it into the range of the tunable. One that can only be 0 takes
+/// nothing else.
+#[cfg(any(feature = "bfq", feature = "cfq"))]
+pub(crate) fn set<S>(rows: &[Row<S>], settings: &mut S, name: &str, text: &str) -> Result<(), TuneError> {
+    let row = rows.iter().find(|row| row.name == name).ok_or(TuneError::Unknown)?;
+    let (negative, value) = parse(text)?;
+    if negative {
+        return Err(TuneError::Invalid);
+    }
+    if row.max == 0 && value != 0 {
+        return Err(TuneError::Range);
+    }
+    (row.set)(settings, u32::try_from(value).unwrap_or(u32::MAX).clamp(row.min, row.max));
+    Ok(())
+}
 
 /// An integer in the base its prefix names (`0x` hexadecimal, a leading 0 octal, otherwise decimal), a sign, one
 /// newline at the end. `(negative, magnitude)`.

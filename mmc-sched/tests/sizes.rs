@@ -13,7 +13,7 @@ fn memory_per_request_and_per_policy() {
     assert_eq!(size_of::<Run>(), 32);
     assert_eq!(size_of::<Slot>(), 128);
     assert_eq!(size_of::<NoSched>(), 4);
-    assert!(size_of::<MqDeadline>() <= 224, "{}", size_of::<MqDeadline>());
+    assert!(size_of::<MqDeadline>() <= 264, "{}", size_of::<MqDeadline>());
     assert!(size_of::<AnyPolicy>() <= 17 * 1024, "{}: 64 streams of bfq", size_of::<AnyPolicy>());
     // With the slots elsewhere; an array of them brings their alignment with it.
     assert_eq!(size_of::<Queue<&mut [Slot], NoSched>>(), 88);

@@ -124,7 +124,7 @@ impl<const N: usize> Bfq<N> {
     pub const fn new() -> Self {
         Self {
             engine: Engine::new(),
-            keys: [Key::Free; N],
+            keys: [Key::FREE; N],
             streams: [Stream::FREE; N],
             weights: [None; N],
             weighted: false,
@@ -214,20 +214,13 @@ impl<const N: usize> Bfq<N> {
         }
     }
 
-    fn key(r: &Request) -> Key {
-        if r.is_sync() {
-            return Key::Sync(r.stream);
-        }
-        let (class, level, _) = rank(r.priority);
-        Key::Async { class: class as u8, level }
-    }
     fn find(&self, key: Key) -> Option<usize> {
         self.keys.iter().position(|&k| k == key)
     }
 
     /// The stream of a request that arrives, made if need be.
     fn stream_of(&mut self, r: &Request, now: Instant) -> usize {
-        let key = Self::key(r);
+        let key = Key::of(r);
         let i = match self.find(key) {
             Some(i) => i,
             None => match self.place() {
@@ -250,14 +243,17 @@ impl<const N: usize> Bfq<N> {
             None
         };
         let weight = own.map_or(by_level, |w| w.1);
-        self.edit(i, |s| (s.class, s.weight) = (class, weight));
-        self.apply_weight(i);
+        let s = self.stream(i);
+        if s.fresh || (s.class, s.weight) != (class, weight) {
+            self.edit(i, |s| (s.class, s.weight) = (class, weight));
+            self.apply_weight(i);
+        }
         i
     }
 
     /// Room for a new stream: unused, or of the stream that has been idle longest.
     fn place(&self) -> Option<usize> {
-        self.find(Key::Free).or_else(|| {
+        self.find(Key::FREE).or_else(|| {
             let quiet = self.streams.iter().enumerate().filter(|&(i, s)| s.is_quiet() && !self.is_busy(i));
             quiet.min_by_key(|(_, s)| s.idle_since).map(|(i, _)| i)
         })
@@ -296,7 +292,7 @@ impl<const N: usize> Policy for Bfq<N> {
 
     fn reset(&mut self, _: &mut Pool<'_>, now: Instant) {
         self.engine.reset();
-        self.keys.fill(Key::Free);
+        self.keys.fill(Key::FREE);
         self.streams.fill(Stream::FREE);
         let known = self.rate.get();
         self.rate = Rate::new();
@@ -369,11 +365,11 @@ impl<const N: usize> Policy for Bfq<N> {
     /// Only requests of one stream and kind come together.
     fn may_merge(&self, pool: &Pool<'_>, into: u16, request: &Request) -> bool {
         let tag = pool.tag(into);
-        tag & AHEAD == 0 && self.find(Self::key(request)) == Some(number(tag))
+        tag & AHEAD == 0 && self.find(Key::of(request)) == Some(number(tag))
     }
 
     fn front_of(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
-        self.stream(self.find(Self::key(request))?).requests.at(pool, request.end())
+        self.stream(self.find(Key::of(request))?).requests.at(pool, request.end())
     }
 
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {

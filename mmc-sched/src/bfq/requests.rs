@@ -2,18 +2,9 @@
 
 use crate::fifo::Fifo;
 use crate::pool::Pool;
-use crate::request::Flags;
+use crate::seek::{BackSeek, better};
 use crate::tree::Tree;
 use mmc_time::Instant;
-
-/// How far back the next request may lie, and what going back costs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BackSeek {
-    /// Sectors.
-    pub(crate) max: u64,
-    /// A sector back counts as much as so many ahead.
-    pub(crate) penalty: u64,
-}
 
 /// The queued requests of one stream. Insertion and removal take O(log n) steps.
 #[derive(Clone, Copy, Debug)]
@@ -95,49 +86,5 @@ impl Requests {
     /// The first in sector order that begins at `sector`.
     pub(crate) fn at(&self, pool: &Pool<'_>, sector: u64) -> Option<u16> {
         self.tree.at_or_after(pool, sector).filter(|&s| pool.lba(s) == sector)
-    }
-}
-
-/// Of two requests the one that is better to serve from `position`: metadata first, then the shorter way; ways
-/// back count `penalty` times, and what lies too far back comes last, lowest sector first.
-fn better(pool: &Pool<'_>, a: Option<u16>, b: Option<u16>, position: u64, seek: BackSeek) -> Option<u16> {
-    let (Some(x), Some(y)) = (a, b) else { return a.or(b) };
-    if x == y {
-        return a;
-    }
-    let (mx, my) = (pool.flags(x).contains(Flags::META), pool.flags(y).contains(Flags::META));
-    if mx != my {
-        return if mx { a } else { b };
-    }
-    let (sx, sy) = (pool.lba(x), pool.lba(y));
-    let way = |s: u64| match s.checked_sub(position) {
-        Some(ahead) => Some(ahead),
-        None => Some(position.abs_diff(s)).filter(|&d| d <= seek.max).map(|d| d.saturating_mul(seek.penalty)),
-    };
-    match (way(sx), way(sy)) {
-        (Some(dx), Some(dy)) if dx != dy => {
-            if dx < dy {
-                a
-            } else {
-                b
-            }
-        }
-        // The same distance, one ahead and one behind: ahead.
-        (Some(_), Some(_)) => {
-            if sx >= sy {
-                a
-            } else {
-                b
-            }
-        }
-        (Some(_), None) => a,
-        (None, Some(_)) => b,
-        (None, None) => {
-            if sx <= sy {
-                a
-            } else {
-                b
-            }
-        }
     }
 }

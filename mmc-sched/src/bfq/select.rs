@@ -39,7 +39,6 @@ impl<const N: usize> Bfq<N> {
     /// Which request goes out. At most 2N + 2 streams are looked at: each time one loses the device it is empty
     /// and leaves, or it comes back with a budget its next request fits into.
     pub(super) fn choose(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
-        self.tick(pool, now);
         if self.queued == 0 {
             return Pick::Empty;
         }
@@ -67,8 +66,9 @@ impl<const N: usize> Bfq<N> {
                 },
             };
             if let Some(slot) = self.stream(i).requests.next() {
-                if self.charge(pool, i, slot) <= self.engine.get(i).left() {
-                    self.serve(pool, i, slot, now);
+                let charge = self.charge(pool, i, slot);
+                if charge <= self.engine.get(i).left() {
+                    self.serve(pool, i, (slot, charge), now);
                     return Pick::Run(slot);
                 }
                 self.expire(pool, i, Expiry::Exhausted, now);
@@ -117,9 +117,8 @@ impl<const N: usize> Bfq<N> {
     }
 
     /// Gives `slot` out for the stream `i`, which has the device.
-    fn serve(&mut self, pool: &mut Pool<'_>, i: usize, slot: u16, now: Instant) {
+    fn serve(&mut self, pool: &mut Pool<'_>, i: usize, (slot, charge): (u16, u64), now: Instant) {
         self.idle_until = None;
-        let charge = self.charge(pool, i, slot);
         self.engine.serve(charge);
         let seek = self.settings.seek();
         self.edit(i, |s| {

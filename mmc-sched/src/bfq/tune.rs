@@ -1,12 +1,12 @@
 //! The tunables, with Linux' names, units, defaults and clamping (spec §16); `charge_time` is ours.
 
-use super::requests::BackSeek;
 use crate::scheduler::{TunableInfo, TuneError};
-use crate::tunable::parse;
+use crate::seek::BackSeek;
+use crate::tunable::{self, Row};
 use mmc_time::Duration;
 
 /// Largest value of a C `int`, at which the kernel clamps.
-const INT_MAX: u64 = i32::MAX as u64;
+const INT_MAX: u32 = i32::MAX.unsigned_abs();
 /// What strict guarantees need to wait at least.
 const STRICT_IDLE: Duration = Duration::from_millis(8);
 
@@ -27,31 +27,22 @@ pub(super) struct Settings {
     back_seek_penalty: u64,
 }
 
-struct Row {
-    name: &'static str,
-    unit: &'static str,
-    min: u64,
-    max: u64,
-    get: fn(&Settings) -> u64,
-    set: fn(&mut Settings, u64),
-}
-
-const ROWS: [Row; 11] = [
+const ROWS: [Row<Settings>; 11] = [
     Row {
         name: "slice_idle",
         unit: "ms",
         min: 0,
         max: INT_MAX,
         get: |s| s.slice_idle.as_millis(),
-        set: |s, v| s.slice_idle = Duration::from_millis(v),
+        set: |s, v| s.slice_idle = Duration::from_millis(v.into()),
     },
     Row {
         name: "slice_idle_us",
         unit: "us",
         min: 0,
-        max: u32::MAX as u64,
+        max: u32::MAX,
         get: |s| s.slice_idle.as_micros(),
-        set: |s, v| s.slice_idle = Duration::from_micros(v),
+        set: |s, v| s.slice_idle = Duration::from_micros(v.into()),
     },
     Row {
         name: "low_latency",
@@ -67,7 +58,7 @@ const ROWS: [Row; 11] = [
         min: 1,
         max: INT_MAX,
         get: |s| s.timeout.as_millis(),
-        set: |s, v| s.timeout = Duration::from_millis(v),
+        set: |s, v| s.timeout = Duration::from_millis(v.into()),
     },
     Row {
         name: "max_budget",
@@ -75,7 +66,7 @@ const ROWS: [Row; 11] = [
         min: 0,
         max: INT_MAX,
         get: |s| s.max_budget,
-        set: |s, v| s.max_budget = v,
+        set: |s, v| s.max_budget = v.into(),
     },
     Row {
         name: "strict_guarantees",
@@ -104,7 +95,7 @@ const ROWS: [Row; 11] = [
         min: 1,
         max: INT_MAX,
         get: |s| s.expire_sync.as_millis(),
-        set: |s, v| s.expire_sync = Duration::from_millis(v),
+        set: |s, v| s.expire_sync = Duration::from_millis(v.into()),
     },
     Row {
         name: "fifo_expire_async",
@@ -112,7 +103,7 @@ const ROWS: [Row; 11] = [
         min: 1,
         max: INT_MAX,
         get: |s| s.expire_async.as_millis(),
-        set: |s, v| s.expire_async = Duration::from_millis(v),
+        set: |s, v| s.expire_async = Duration::from_millis(v.into()),
     },
     Row {
         name: "back_seek_max",
@@ -120,7 +111,7 @@ const ROWS: [Row; 11] = [
         min: 0,
         max: INT_MAX,
         get: |s| s.back_seek_kib,
-        set: |s, v| s.back_seek_kib = v,
+        set: |s, v| s.back_seek_kib = v.into(),
     },
     Row {
         name: "back_seek_penalty",
@@ -128,7 +119,7 @@ const ROWS: [Row; 11] = [
         min: 1,
         max: INT_MAX,
         get: |s| s.back_seek_penalty,
-        set: |s, v| s.back_seek_penalty = v,
+        set: |s, v| s.back_seek_penalty = v.into(),
     },
 ];
 
@@ -152,26 +143,11 @@ impl Settings {
     }
 
     pub(super) fn info(&self, i: usize) -> Option<TunableInfo> {
-        let row = ROWS.get(i)?;
-        let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
-        Some(TunableInfo {
-            name: row.name,
-            unit: row.unit,
-            min: int(row.min),
-            max: int(row.max),
-            value: int((row.get)(self)),
-        })
+        tunable::info(&ROWS, self, i)
     }
 
-    /// Reads `text` as an `unsigned long` and clamps it into the range of the tunable.
     pub(super) fn set(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        let row = ROWS.iter().find(|row| row.name == name).ok_or(TuneError::Unknown)?;
-        let (negative, value) = parse(text)?;
-        if negative {
-            return Err(TuneError::Invalid);
-        }
-        (row.set)(self, value.max(row.min).min(row.max));
-        Ok(())
+        tunable::set(&ROWS, self, name, text)
     }
 }
 

@@ -42,8 +42,9 @@ mod tune;
 use crate::fifo::Fifo;
 use crate::policy::{Done, Pick, Policy};
 use crate::pool::Pool;
-use crate::request::{Flags, Request, StreamId};
+use crate::request::{Request, StreamId};
 use crate::scheduler::{TunableInfo, TuneError};
+use crate::seek::is_meta;
 use crate::tree::Tree;
 use lines::{Ends, LINES, Line};
 use mmc_time::{Duration, Instant};
@@ -212,11 +213,6 @@ impl<const N: usize> Cfq<N> {
         self.edit(i, |q| q.out = q.out.saturating_sub(1));
         self.sync_out = self.sync_out.saturating_sub(u32::from(self.queue(i).sync));
     }
-}
-
-/// Whether the run is metadata: for good, whatever joins it.
-fn is_meta(pool: &Pool<'_>, slot: u16) -> bool {
-    pool.request(slot).flags.contains(Flags::META)
 }
 
 impl<const N: usize> Default for Cfq<N> {

@@ -1,8 +1,8 @@
 //! The tunables, with Linux' names, units, defaults and clamping (spec §15).
 
-use super::queue::BackSeek;
 use crate::scheduler::{TunableInfo, TuneError};
-use crate::tunable::parse;
+use crate::seek::BackSeek;
+use crate::tunable::{self, Row};
 
 /// Largest value of a C `unsigned int`, at which the kernel clamps.
 const MAX: u32 = u32::MAX;
@@ -26,27 +26,18 @@ pub(super) struct Settings {
     pub(super) tick: i64,
 }
 
-struct Row {
-    name: &'static str,
-    unit: &'static str,
-    min: u32,
-    max: u32,
-    get: fn(&Settings) -> i64,
-    set: fn(&mut Settings, u32),
-}
-
 const fn row(
     name: &'static str,
     unit: &'static str,
     (min, max): (u32, u32),
-    get: fn(&Settings) -> i64,
+    get: fn(&Settings) -> u64,
     set: fn(&mut Settings, u32),
-) -> Row {
+) -> Row<Settings> {
     Row { name, unit, min, max, get, set }
 }
 
 /// One that is there, but can only be 0.
-const fn fixed(name: &'static str, unit: &'static str) -> Row {
+const fn fixed(name: &'static str, unit: &'static str) -> Row<Settings> {
     row(name, unit, (0, 0), |_| 0, |_, _| ())
 }
 
@@ -54,7 +45,11 @@ const fn time(v: u32, unit: i64) -> i64 {
     (v as i64).saturating_mul(unit)
 }
 
-const ROWS: [Row; 17] = [
+fn units(t: i64, unit: i64) -> u64 {
+    t.checked_div(unit).map_or(0, i64::unsigned_abs)
+}
+
+const ROWS: [Row<Settings>; 17] = [
     row("quantum", "requests", (1, MAX), |s| s.quantum.into(), |s, v| s.quantum = v),
     row("fifo_expire_sync", "ms", (1, MAX), |s| s.expire_sync.into(), |s, v| s.expire_sync = v),
     row("fifo_expire_async", "ms", (1, MAX), |s| s.expire_async.into(), |s, v| s.expire_async = v),
@@ -66,22 +61,28 @@ const ROWS: [Row; 17] = [
         |s| s.back_seek_penalty.into(),
         |s, v| s.back_seek_penalty = v,
     ),
-    row("slice_sync", "ms", (1, MAX), |s| s.slice_sync / MS, |s, v| s.slice_sync = time(v, MS)),
-    row("slice_sync_us", "us", (1, MAX), |s| s.slice_sync / US, |s, v| s.slice_sync = time(v, US)),
-    row("slice_async", "ms", (1, MAX), |s| s.slice_async / MS, |s, v| s.slice_async = time(v, MS)),
-    row("slice_async_us", "us", (0, MAX), |s| s.slice_async / US, |s, v| s.slice_async = time(v, US)),
+    row("slice_sync", "ms", (1, MAX), |s| units(s.slice_sync, MS), |s, v| s.slice_sync = time(v, MS)),
+    row("slice_sync_us", "us", (1, MAX), |s| units(s.slice_sync, US), |s, v| s.slice_sync = time(v, US)),
+    row("slice_async", "ms", (1, MAX), |s| units(s.slice_async, MS), |s, v| s.slice_async = time(v, MS)),
+    row("slice_async_us", "us", (0, MAX), |s| units(s.slice_async, US), |s, v| s.slice_async = time(v, US)),
     row("slice_async_rq", "requests", (1, MAX), |s| s.slice_async_rq.into(), |s, v| s.slice_async_rq = v),
     fixed("slice_idle", "ms"),
     fixed("slice_idle_us", "us"),
     fixed("group_idle", "ms"),
     fixed("group_idle_us", "us"),
     row("low_latency", "0/1", (0, 1), |s| s.low_latency.into(), |s, v| s.low_latency = v != 0),
-    row("target_latency", "ms", (1, MAX), |s| s.target_latency / MS, |s, v| s.target_latency = time(v, MS)),
+    row(
+        "target_latency",
+        "ms",
+        (1, MAX),
+        |s| units(s.target_latency, MS),
+        |s, v| s.target_latency = time(v, MS),
+    ),
     row(
         "target_latency_us",
         "us",
         (1, MAX),
-        |s| s.target_latency / US,
+        |s| units(s.target_latency, US),
         |s, v| s.target_latency = time(v, US),
     ),
 ];
@@ -129,30 +130,11 @@ impl Settings {
     }
 
     pub(super) fn info(&self, i: usize) -> Option<TunableInfo> {
-        let row = ROWS.get(i)?;
-        let (min, max) = (row.min.into(), row.max.into());
-        Some(TunableInfo {
-            name: row.name,
-            unit: row.unit,
-            min,
-            max,
-            value: (row.get)(self).max(min).min(max),
-        })
+        tunable::info(&ROWS, self, i)
     }
 
-    /// Reads `text` as a number and clamps it into the range of the tunable. What is fixed at 0 takes nothing else.
     pub(super) fn set(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        let row = ROWS.iter().find(|row| row.name == name).ok_or(TuneError::Unknown)?;
-        let (negative, value) = parse(text)?;
-        if negative {
-            return Err(TuneError::Invalid);
-        }
-        if row.max == 0 && value != 0 {
-            return Err(TuneError::Range);
-        }
-        let value = u32::try_from(value).unwrap_or(MAX).max(row.min).min(row.max);
-        (row.set)(self, value);
-        Ok(())
+        tunable::set(&ROWS, self, name, text)
     }
 }
 

@@ -45,16 +45,46 @@ pub enum Rules {
     V5_10,
 }
 
+/// The queued runs of one class and direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    sort: Tree,
+    fifo: Fifo,
+    /// First sector of the last run given out, and the first queued run from there on (rules 7.3).
+    latest: u64,
+    sweep: Option<u16>,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct PerClass {
-    sort: ByDir<Tree>,
-    fifo: ByDir<Fifo>,
-    /// First sector of the last run given out.
-    latest: ByDir<u64>,
+    lanes: ByDir<Lane>,
     /// Runs inserted and not completed, those at the device included.
     queued: u32,
     /// Given out and not completed; a requeued run counts twice, as in the original.
     owned: u32,
+}
+
+impl Lane {
+    /// Puts a run into the sector order.
+    fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let lba = pool.lba(slot);
+        self.sort.insert(pool, slot, lba);
+        if lba >= self.latest && self.sweep.is_none_or(|next| lba < pool.lba(next)) {
+            self.sweep = Some(slot);
+        }
+    }
+    /// Takes a run out of the sector order.
+    fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        if self.sweep == Some(slot) {
+            self.sweep = Tree::next(pool, slot);
+        }
+        self.sort.remove(pool, slot);
+    }
+    /// The sweep goes on from there.
+    fn sweep_from(&mut self, pool: &Pool<'_>, lba: u64) {
+        self.latest = lba;
+        self.sweep = self.sort.at_or_after(pool, lba);
+    }
 }
 
 /// The policy `mq-deadline`.
@@ -112,13 +142,8 @@ impl MqDeadline {
     /// Default tunables.
     #[must_use]
     pub const fn with_rules(rules: Rules) -> Self {
-        const NEW: PerClass = PerClass {
-            sort: ByDir { read: Tree::new(), write: Tree::new() },
-            fifo: ByDir { read: Fifo::new(), write: Fifo::new() },
-            latest: ByDir { read: 0, write: 0 },
-            queued: 0,
-            owned: 0,
-        };
+        const LANE: Lane = Lane { sort: Tree::new(), fifo: Fifo::new(), latest: 0, sweep: None };
+        const NEW: PerClass = PerClass { lanes: ByDir { read: LANE, write: LANE }, queued: 0, owned: 0 };
         Self {
             rules,
             tunables: Tunables::new(),
@@ -167,21 +192,25 @@ impl MqDeadline {
     fn level(&self, r: &Request) -> Level {
         if self.rules == Rules::V7_3 { Level::of(r) } else { Level::BestEffort }
     }
-    /// Takes a run out of the sweep and the list of its class.
-    fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let (level, d) = (self.level(pool.request(slot)), Dir::of(pool.request(slot)));
-        if *self.next_run.get(d) == Some(slot) {
-            *self.next_run.get_mut(d) = Tree::next(pool, slot);
-        }
-        let c = self.class_mut(level);
-        c.sort.get_mut(d).remove(pool, slot);
-        c.fifo.get_mut(d).remove(pool, slot);
+    fn place(&self, r: &Request) -> (Level, Dir) {
+        (self.level(r), Dir::of(r))
     }
-    /// A run goes out.
-    fn start(&mut self, pool: &Pool<'_>, slot: u16) {
-        let (level, d, lba) = (self.level(pool.request(slot)), Dir::of(pool.request(slot)), pool.lba(slot));
+    fn lane(&mut self, (level, d): (Level, Dir)) -> &mut Lane {
+        self.class_mut(level).lanes.get_mut(d)
+    }
+    /// Takes a run out of what is queued.
+    fn unlink(&mut self, pool: &mut Pool<'_>, place: (Level, Dir), slot: u16) {
+        let next = self.next_run.get_mut(place.1);
+        if *next == Some(slot) {
+            *next = Tree::next(pool, slot);
+        }
+        let lane = self.lane(place);
+        lane.unlink(pool, slot);
+        lane.fifo.remove(pool, slot);
+    }
+    /// A run of this class goes out.
+    fn start(&mut self, level: Level) {
         let c = self.class_mut(level);
-        *c.latest.get_mut(d) = lba;
         c.owned = c.owned.wrapping_add(1);
         self.in_device = self.in_device.saturating_add(1);
     }
@@ -208,13 +237,14 @@ impl Policy for MqDeadline {
         *self = Self { tunables: self.tunables, ..Self::with_rules(self.rules) };
     }
     fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, now: Instant) {
-        let (level, d, lba) = (self.level(pool.request(slot)), Dir::of(pool.request(slot)), pool.lba(slot));
+        let (level, d) = self.place(pool.request(slot));
         pool.set_deadline(slot, now + self.tunables.expire(d));
         pool.set_tag(slot, 0);
         let c = self.class_mut(level);
         c.queued = c.queued.wrapping_add(1);
-        c.sort.get_mut(d).insert(pool, slot, lba);
-        c.fifo.get_mut(d).push_back(pool, slot);
+        let lane = c.lanes.get_mut(d);
+        lane.fifo.push_back(pool, slot);
+        lane.link(pool, slot);
         self.wake = None;
     }
     fn insert_head(&mut self, pool: &mut Pool<'_>, slot: u16, fresh: bool, now: Instant) {
@@ -231,7 +261,7 @@ impl Policy for MqDeadline {
         if pool.tag(slot) == AT_HEAD {
             self.head.remove(pool, slot);
         } else {
-            self.unlink(pool, slot);
+            self.unlink(pool, self.place(pool.request(slot)), slot);
         }
         let level = self.level(pool.request(slot));
         let c = self.class_mut(level);
@@ -241,7 +271,7 @@ impl Policy for MqDeadline {
         if !self.tunables.front_merges {
             return None;
         }
-        self.class(self.level(request)).sort.get(Dir::of(request)).at_or_after(pool, request.end())
+        self.class(self.level(request)).lanes.get(Dir::of(request)).sort.at_or_after(pool, request.end())
     }
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
         Tree::prev(pool, slot)
@@ -251,33 +281,33 @@ impl Policy for MqDeadline {
     }
     fn grown(&mut self, pool: &mut Pool<'_>, slot: u16, front: bool) {
         if front {
-            let (level, d, lba) =
-                (self.level(pool.request(slot)), Dir::of(pool.request(slot)), pool.lba(slot));
-            let sort = self.class_mut(level).sort.get_mut(d);
-            sort.remove(pool, slot);
-            sort.insert(pool, slot, lba);
+            let lane = self.lane(self.place(pool.request(slot)));
+            lane.unlink(pool, slot);
+            lane.link(pool, slot);
         }
     }
     fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool) {
         if !queued {
             return;
         }
-        let (level, d) = (self.level(pool.request(into)), Dir::of(pool.request(into)));
+        let (level, d) = self.place(pool.request(into));
         let earlier = pool.deadline(from);
         if earlier < pool.deadline(into) {
-            let fifo = self.class_mut(level).fifo.get_mut(d);
+            let fifo = &mut self.lane((level, d)).fifo;
             fifo.remove(pool, into);
             fifo.insert_before(pool, from, into);
             pool.set_deadline(into, earlier);
         }
-        self.unlink(pool, from);
+        self.unlink(pool, (level, d), from);
         let c = self.class_mut(level);
         c.queued = c.queued.wrapping_sub(1);
     }
     fn pick(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
         self.wake = None;
         if let Some(slot) = self.head.pop_front(pool) {
-            self.start(pool, slot);
+            let ((level, d), lba) = (self.place(pool.request(slot)), pool.lba(slot));
+            self.lane((level, d)).sweep_from(pool, lba);
+            self.start(level);
             return Pick::Run(slot);
         }
         match self.rules {

@@ -14,8 +14,8 @@ impl MqDeadline {
         let slot = match fixed {
             Some(slot) if self.batching < self.tunables.fifo_batch => slot,
             _ => {
-                let fifo = &self.class(Level::BestEffort).fifo;
-                let (reads, writes) = (fifo.read.front(), fifo.write.front());
+                let lanes = &self.class(Level::BestEffort).lanes;
+                let (reads, writes) = (lanes.read.fifo.front(), lanes.write.fifo.front());
                 let (dir, oldest) = match (reads, writes) {
                     (None, None) => return Pick::Empty,
                     (_, Some(w)) if self.writes_turn(reads.is_some()) => {
@@ -33,13 +33,14 @@ impl MqDeadline {
                 }
             }
         };
-        let d = Dir::of(pool.request(slot));
+        let place = self.place(pool.request(slot));
+        let d = place.1;
         let behind = Tree::next(pool, slot);
         self.batching = self.batching.wrapping_add(1);
-        self.unlink(pool, slot);
+        self.unlink(pool, place, slot);
         self.next_run = ByDir::default();
         *self.next_run.get_mut(d) = behind;
-        self.start(pool, slot);
+        self.start(place.0);
         Pick::Run(slot)
     }
 }

@@ -20,8 +20,18 @@ impl MqDeadline {
     pub(super) fn pick_7_3(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
         let Some(slot) = self.decide(pool, now) else { return self.wait(pool, now) };
         self.batching = self.batching.wrapping_add(1);
-        self.unlink(pool, slot);
-        self.start(pool, slot);
+        let (place, lba) = (self.place(pool.request(slot)), pool.lba(slot));
+        let lane = self.lane(place);
+        let swept = lane.sweep == Some(slot);
+        lane.unlink(pool, slot);
+        lane.fifo.remove(pool, slot);
+        if swept {
+            // The next one is the one behind it, which is the sweep by now.
+            lane.latest = lba;
+        } else {
+            lane.sweep_from(pool, lba);
+        }
+        self.start(place.0);
         Pick::Run(slot)
     }
 
@@ -54,19 +64,18 @@ impl MqDeadline {
         ns(pool.deadline(slot)).saturating_sub(i64::try_from(expire.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    fn next_in_sweep(&self, pool: &Pool<'_>, level: Level, d: Dir) -> Option<u16> {
-        let c = self.class(level);
-        c.sort.get(d).at_or_after(pool, *c.latest.get(d))
+    fn next_in_sweep(&self, level: Level, d: Dir) -> Option<u16> {
+        self.class(level).lanes.get(d).sweep
     }
 
     /// The run of this class that goes out, if it began at `latest_start` or before; whatever was decided on the
     /// way stays decided.
     fn decide_in(&mut self, pool: &Pool<'_>, level: Level, now: Instant, latest_start: i64) -> Option<u16> {
-        let slot = match self.next_in_sweep(pool, level, self.last_dir) {
+        let slot = match self.next_in_sweep(level, self.last_dir) {
             Some(next) if self.batching < self.tunables.fifo_batch => next,
             _ => {
-                let fifo = &self.class(level).fifo;
-                let (reads, writes) = (fifo.read.front(), fifo.write.front());
+                let lanes = &self.class(level).lanes;
+                let (reads, writes) = (lanes.read.fifo.front(), lanes.write.fifo.front());
                 let (d, oldest) = match (reads, writes) {
                     (None, None) => return None,
                     (_, Some(w)) if self.writes_turn(reads.is_some()) => {
@@ -76,7 +85,7 @@ impl MqDeadline {
                     (Some(r), _) => (Dir::Read, r),
                     (None, Some(w)) => (Dir::Write, w),
                 };
-                let next = self.next_in_sweep(pool, level, d);
+                let next = self.next_in_sweep(level, d);
                 self.last_dir = d;
                 self.batching = 0;
                 match next {
@@ -100,7 +109,7 @@ impl MqDeadline {
         let mut at = i64::MAX;
         for level in Level::ALL {
             for d in [Dir::Read, Dir::Write] {
-                let Some(oldest) = self.class(level).fifo.get(d).front() else { continue };
+                let Some(oldest) = self.class(level).lanes.get(d).fifo.front() else { continue };
                 waiting = true;
                 let mut consider = |t: i64, counts: bool| {
                     if counts && t > ns(now) {
@@ -108,7 +117,7 @@ impl MqDeadline {
                     }
                 };
                 consider(ns(pool.deadline(oldest)), true);
-                for slot in [oldest, self.next_in_sweep(pool, level, d).unwrap_or(oldest)] {
+                for slot in [oldest, self.next_in_sweep(level, d).unwrap_or(oldest)] {
                     let began = self.began(pool, slot);
                     consider(began, served == Some(level));
                     consider(began.saturating_add(self.ageing()), in_use >= 2 && level != Level::RealTime);
