@@ -438,6 +438,8 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
             && self.seen.contains(Events::CDONE)
             && matches!(cause, Cause::Timeout | Cause::Crc | Cause::Framing);
         self.state = if over { State::Idle } else { State::Failed };
+        // A card that says nothing may have begun all the same: the reset's update must be taken.
+        self.switching |= op.cmd.voltage_switch && !over;
         // A card that refuses a data command answers, and no data come: the answer says why.
         let answered = op.cmd.response == Response::Short
             && self.seen.contains(Events::CDONE)

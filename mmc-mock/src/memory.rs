@@ -1,6 +1,12 @@
 //! Memory of a bus master, without `unsafe`: mapping a segment *moves* its bytes out of the payload to a bus
 //! address, unmapping moves them back, so that whoever touches a buffer the device owns sees an empty one.
+//!
+//! [`Memory::new`] is coherent. [`Memory::non_coherent`] has the processor's cache and write buffer in front of it: what
+//! is not cleaned the device does not see, what is not invalidated the processor does not see.
 
+mod cache;
+
+use self::cache::Cache;
 use mmc_hal::{Batch, Dir, Dma, DmaError, Mmio, Payload};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -111,6 +117,14 @@ struct Region {
     bytes: Vec<u8>,
     from: usize,
     len: usize,
+    /// Mapped for this; `None`: allocated.
+    dir: Option<Dir>,
+}
+
+impl Region {
+    fn lent(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.from..self.from + self.len]
+    }
 }
 
 /// Memory as the bus sees it. Shared by a model (which is the bus master) and a [`MemoryDma`] (which maps).
@@ -123,13 +137,24 @@ struct Inner {
     next: u64,
     base: u64,
     top: u64,
+    /// `None`: coherent.
+    cache: Option<Cache>,
 }
 
 impl Memory {
     /// An empty address space that hands out addresses from `base` up to, not including, `top`.
     #[must_use]
     pub fn new(base: u64, top: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inner { regions: BTreeMap::new(), next: base, base, top })))
+        Self(Arc::new(Mutex::new(Inner { regions: BTreeMap::new(), next: base, base, top, cache: None })))
+    }
+    /// The same behind a cache with lines of 64 bytes and a write buffer: a buffer's bytes are in dirty lines until
+    /// [`clean`](Self::clean), old bytes stay in lines until [`invalidate`](Self::invalidate), and what is written
+    /// through a [`Window`] (which is not cached) waits for [`Dma::publish`]. A [`MemoryDma`] does all of this.
+    #[must_use]
+    pub fn non_coherent(base: u64, top: u64) -> Self {
+        let memory = Self::new(base, top);
+        memory.lock().cache = Some(Cache::default());
+        memory
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -140,7 +165,8 @@ impl Memory {
     /// When the address space is full (a mistake of the test).
     #[must_use]
     pub fn alloc(&self, len: usize) -> u64 {
-        self.lock().place(Region { bytes: vec![0; len], from: 0, len }).expect("room in the model's memory")
+        let region = Region { bytes: vec![0; len], from: 0, len, dir: None };
+        self.lock().place(region, 0).expect("room in the model's memory")
     }
     /// A window of registers onto `len` bytes at bus address `at`: how a driver writes its descriptors.
     #[must_use]
@@ -151,13 +177,38 @@ impl Memory {
     /// there (a bus error). The device's way in.
     pub fn with<R>(&self, at: u64, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let mut inner = self.lock();
-        let (start, r) = inner.regions.range_mut(..=at).next_back()?;
-        let skip = usize::try_from(at - start).ok()?;
-        if skip >= r.len {
-            return None;
+        if let Some((len, cache)) = inner.left(at).zip(inner.cache.as_mut()) {
+            cache.device_looks(at, len);
         }
-        let (from, to) = (r.from + skip, r.from + r.len);
-        Some(f(&mut r.bytes[from..to]))
+        inner.ram(at).map(f)
+    }
+    /// Writes every dirty line of these bytes to memory.
+    pub fn clean(&self, at: u64, len: usize) {
+        self.lock().clean(at, len);
+    }
+    /// Forgets the lines of these bytes; what was dirty in them is lost.
+    pub fn invalidate(&self, at: u64, len: usize) {
+        if let Some(cache) = &mut self.lock().cache {
+            cache.invalidate(at, len);
+        }
+    }
+    /// Lets everything that was written through a [`Window`] arrive.
+    pub fn publish(&self) {
+        self.lock().publish();
+    }
+    /// Writes as the processor does; into its cache, if there is one.
+    pub fn cpu_write(&self, at: u64, bytes: &[u8]) {
+        self.lock().cpu_write(at, bytes);
+    }
+    /// Reads as the processor does: from its cache what is in there.
+    pub fn cpu_read(&self, at: u64, bytes: &mut [u8]) {
+        self.lock().cpu_read(at, bytes);
+    }
+    /// Where the device met bytes that were still in the cache or the write buffer, or a mapping was used against its
+    /// direction; for tests to assert empty.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.lock().cache.as_ref().map_or_else(Vec::new, |c| c.violations.clone())
     }
     /// How many regions are mapped or allocated, to find leaks.
     #[must_use]
@@ -167,9 +218,10 @@ impl Memory {
 }
 
 impl Inner {
-    /// First fit above the last placed one, wrapping once; regions start on 64 bytes and never touch.
-    fn place(&mut self, r: Region) -> Option<u64> {
-        let size = (r.len as u64).max(1).next_multiple_of(64) + 64;
+    /// First fit above the last placed one, wrapping once; regions start `skew` bytes after a multiple of 64 and never
+    /// touch.
+    fn place(&mut self, r: Region, skew: u64) -> Option<u64> {
+        let size = (r.len as u64 + skew).max(1).next_multiple_of(64) + 64;
         for start in [self.next, self.base] {
             let mut at = start.next_multiple_of(64);
             while at.checked_add(size)? <= self.top {
@@ -181,14 +233,76 @@ impl Inner {
                     Some((&s, _)) if s >= at => at = (s + 1).next_multiple_of(64),
                     _ => {
                         self.next = at + size;
-                        self.regions.insert(at, r);
-                        return Some(at);
+                        self.regions.insert(at + skew, r);
+                        return Some(at + skew);
                     }
                 }
             }
         }
         None
     }
+
+    /// Bytes from `at` to the end of its region.
+    fn left(&self, at: u64) -> Option<usize> {
+        let (start, r) = self.regions.range(..=at).next_back()?;
+        r.len.checked_sub(usize::try_from(at - start).ok()?).filter(|n| *n > 0)
+    }
+
+    /// The bytes in memory from `at` to the end of their region.
+    fn ram(&mut self, at: u64) -> Option<&mut [u8]> {
+        let (start, r) = self.regions.range_mut(..=at).next_back()?;
+        let skip = usize::try_from(at - start).ok()?;
+        r.lent().get_mut(skip..).filter(|b| !b.is_empty())
+    }
+
+    fn clean(&mut self, at: u64, len: usize) {
+        let dirty = self.cache.as_mut().map_or_else(Vec::new, |c| c.clean(at, len));
+        for (at, byte) in dirty {
+            if let Some(b) = self.ram(at) {
+                b[0] = byte;
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let written = self.cache.as_mut().map_or_else(Vec::new, |c| std::mem::take(&mut c.buffered));
+        for (at, word) in written {
+            if let Some(b) = self.ram(at).and_then(|b| b.first_chunk_mut::<4>()) {
+                *b = word.to_le_bytes();
+            }
+        }
+    }
+
+    fn cpu_write(&mut self, at: u64, bytes: &[u8]) {
+        match &mut self.cache {
+            Some(cache) => cache.write(at, bytes),
+            None => {
+                if let Some(b) = self.ram(at) {
+                    b.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+                }
+            }
+        }
+    }
+
+    fn cpu_read(&mut self, at: u64, bytes: &mut [u8]) {
+        if let Some(b) = self.ram(at) {
+            bytes.iter_mut().zip(b.iter()).for_each(|(to, from)| *to = *from);
+        }
+        if let Some(cache) = &self.cache {
+            cache.read(at, bytes);
+        }
+    }
+}
+
+/// A duty of a [`Dma`] on memory that is not coherent, for one that neglects it: the control of tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neglect {
+    /// Nothing is cleaned by `map`.
+    Clean,
+    /// Nothing is invalidated by `unmap`.
+    Invalidate,
+    /// `publish` does nothing.
+    Publish,
 }
 
 /// Maps payloads into a [`Memory`].
@@ -196,13 +310,25 @@ impl Inner {
 pub struct MemoryDma {
     memory: Memory,
     mask: u64,
+    skew: u64,
+    neglect: Option<Neglect>,
 }
 
 impl MemoryDma {
     /// For a device that reaches addresses up to `mask`.
     #[must_use]
     pub fn new(memory: Memory, mask: u64) -> Self {
-        Self { memory, mask }
+        Self { memory, mask, skew: 0, neglect: None }
+    }
+    /// The same, but segments are `bytes` after a multiple of 64.
+    #[must_use]
+    pub fn skewed(self, bytes: u64) -> Self {
+        Self { skew: bytes, ..self }
+    }
+    /// The same, but it neglects a duty.
+    #[must_use]
+    pub fn neglecting(self, duty: Neglect) -> Self {
+        Self { neglect: Some(duty), ..self }
     }
 }
 
@@ -210,27 +336,54 @@ impl<P: Movable> Dma<P> for MemoryDma {
     fn mask(&self) -> u64 {
         self.mask
     }
-    fn map(&mut self, payload: &mut P, i: usize, len: usize, _: Dir) -> Result<u64, DmaError> {
+    fn map(&mut self, payload: &mut P, i: usize, len: usize, dir: Dir) -> Result<u64, DmaError> {
         let (bytes, from) = payload.take(i).ok_or(DmaError::NoSegment(i))?;
         let mut inner = self.memory.lock();
         let len = len.min(bytes.len().saturating_sub(from));
-        match inner.place(Region { bytes, from, len }) {
-            Some(bus) if bus + (len as u64).saturating_sub(1) <= self.mask => Ok(bus),
+        let bus = match inner.place(Region { bytes, from, len, dir: Some(dir) }, self.skew) {
+            Some(bus) if bus + (len as u64).saturating_sub(1) <= self.mask => bus,
             Some(bus) => {
                 if let Some(r) = inner.regions.remove(&bus) {
                     payload.put(i, r.bytes);
                 }
-                Err(DmaError::Address { bus, mask: self.mask })
+                return Err(DmaError::Address { bus, mask: self.mask });
             }
-            None => Err(DmaError::Full),
+            None => return Err(DmaError::Full),
+        };
+        let Inner { regions, cache: Some(cache), .. } = &mut *inner else { return Ok(bus) };
+        if let Some(r) = regions.get_mut(&bus) {
+            // The processor has just written it: its bytes are in the cache, and in memory is what was there before.
+            cache.write(bus, r.lent());
+            r.lent().fill(0xa5);
+        }
+        if self.neglect != Some(Neglect::Clean) {
+            inner.clean(bus, len);
+        }
+        Ok(bus)
+    }
+    fn unmap(&mut self, payload: &mut P, i: usize, _: usize, bus: u64, dir: Dir) {
+        let mut inner = self.memory.lock();
+        let Some(mut r) = inner.regions.remove(&bus) else { return };
+        if let Some(cache) = &mut inner.cache {
+            let len = r.len;
+            if r.dir != Some(dir) {
+                cache.violation(format!("{bus:#x} was mapped for {:?} and is unmapped for {dir:?}", r.dir));
+            }
+            match dir {
+                Dir::Read if self.neglect != Some(Neglect::Invalidate) => cache.invalidate(bus, len),
+                Dir::Read => {}
+                Dir::Write => cache.written_by_the_device(bus, r.lent()),
+            }
+            cache.read(bus, r.lent());
+            cache.invalidate(bus, len);
+        }
+        payload.put(i, r.bytes);
+    }
+    fn publish(&self) {
+        if self.neglect != Some(Neglect::Publish) {
+            self.memory.publish();
         }
     }
-    fn unmap(&mut self, payload: &mut P, i: usize, _: usize, bus: u64, _: Dir) {
-        if let Some(r) = self.memory.lock().regions.remove(&bus) {
-            payload.put(i, r.bytes);
-        }
-    }
-    fn publish(&self) {}
 }
 
 /// A piece of [`Memory`] as registers.
@@ -254,16 +407,23 @@ impl Mmio for Window {
         if offset >= self.len {
             return 0;
         }
-        let word = |b: &mut [u8]| b.first_chunk::<4>().map_or(0, |w| u32::from_le_bytes(*w));
-        self.memory.with(self.at + u64::from(offset), word).unwrap_or(0)
+        let mut inner = self.memory.lock();
+        // Not cached: what this processor has written before arrives before the read.
+        inner.publish();
+        let word = inner.ram(self.at + u64::from(offset)).and_then(|b| b.first_chunk::<4>().copied());
+        word.map_or(0, u32::from_le_bytes)
     }
     fn write32(&self, offset: u32, value: u32) {
         if offset < self.len {
-            self.memory.with(self.at + u64::from(offset), |b| {
-                if let Some(w) = b.first_chunk_mut::<4>() {
-                    *w = value.to_le_bytes();
+            let (mut inner, at) = (self.memory.lock(), self.at + u64::from(offset));
+            match &mut inner.cache {
+                Some(cache) => cache.buffered.push((at, value)),
+                None => {
+                    if let Some(w) = inner.ram(at).and_then(|b| b.first_chunk_mut::<4>()) {
+                        *w = value.to_le_bytes();
+                    }
                 }
-            });
+            }
         }
     }
 }
@@ -308,5 +468,88 @@ mod tests {
         let mut b = Buf(vec![1; 512]);
         assert!(matches!(dma.map(&mut b, 0, 512, Dir::Read), Err(DmaError::Address { .. })));
         assert_eq!((b.0.len(), memory.regions()), (512, 0));
+    }
+
+    const AT: u64 = 0x8000_0000;
+
+    #[test]
+    fn behind_a_cache_each_side_sees_what_the_duties_let_it_see() {
+        let memory = Memory::non_coherent(AT, AT + 0x1_0000);
+        let at = memory.alloc(256);
+        memory.cpu_write(at + 60, &[1; 8]); // two lines
+        assert_eq!(memory.with(at + 128, |b| b[0]), Some(0), "elsewhere nothing is dirty");
+        assert_eq!(memory.violations(), Vec::<String>::new());
+        assert_eq!(memory.with(at + 60, |b| b[0]), Some(0), "the device sees what was there before");
+        assert_eq!(memory.violations().len(), 1);
+        memory.clean(at, 64);
+        assert_eq!(memory.with(at + 60, |b| (b[3], b[4])), Some((1, 0)), "one line of the two");
+        memory.clean(at, 128);
+        memory.with(at + 60, |b| b[4] = 9);
+        let mut got = [0; 8];
+        memory.cpu_read(at + 60, &mut got);
+        assert_eq!(got, [1; 8], "a line that is still in the cache hides it");
+        memory.invalidate(at + 64, 1);
+        memory.cpu_read(at + 60, &mut got);
+        assert_eq!(got, [1, 1, 1, 1, 9, 1, 1, 1]);
+        memory.cpu_write(at, &[7; 64]);
+        memory.invalidate(at, 64);
+        memory.cpu_read(at + 60, &mut got);
+        assert_eq!(got[0], 1, "what was dirty is lost");
+    }
+
+    #[test]
+    fn a_window_is_seen_by_the_device_once_it_is_published() {
+        let memory = Memory::non_coherent(AT, AT + 0x1_0000);
+        let at = memory.alloc(64);
+        let ring = memory.window(at, 64);
+        ring.write32(4, 5);
+        assert_eq!(memory.with(at + 4, |b| b[0]), Some(0));
+        assert!(memory.violations()[0].contains("write buffer"));
+        memory.publish();
+        assert_eq!((memory.with(at + 4, |b| b[0]), memory.violations().len()), (Some(5), 1));
+        ring.write32(8, 6);
+        assert_eq!(
+            (ring.read32(8), memory.with(at + 8, |b| b[0])),
+            (6, Some(6)),
+            "a read waits for the write"
+        );
+    }
+
+    #[test]
+    fn mapping_does_the_duties_and_one_that_neglects_them_is_found_out() {
+        for (neglect, read_ok, write_ok) in [
+            (None, true, true),
+            (Some(Neglect::Clean), true, false),
+            (Some(Neglect::Invalidate), false, true),
+        ] {
+            let memory = Memory::non_coherent(AT, AT + 0x1_0000);
+            let mut dma = MemoryDma::new(memory.clone(), u64::MAX).skewed(4);
+            if let Some(duty) = neglect {
+                dma = dma.neglecting(duty);
+            }
+            let mut b = Buf(vec![7; 1000]);
+            let bus = dma.map(&mut b, 0, 1000, Dir::Write).unwrap();
+            assert_eq!(bus & 63, 4);
+            assert_eq!(memory.with(bus, |s| s[999] == 7).unwrap(), write_ok, "{neglect:?}");
+            dma.unmap(&mut b, 0, 1000, bus, Dir::Write);
+            assert_eq!(b.0, [7; 1000], "a device that reads changes nothing");
+            let bus = dma.map(&mut b, 0, 1000, Dir::Read).unwrap();
+            memory.with(bus, |s| s.fill(8)).unwrap();
+            dma.unmap(&mut b, 0, 1000, bus, Dir::Read);
+            assert_eq!(
+                b.0 == [8; 1000],
+                read_ok && neglect.is_none() || neglect == Some(Neglect::Clean),
+                "{neglect:?}"
+            );
+            assert_eq!(memory.violations().is_empty(), neglect != Some(Neglect::Clean), "{neglect:?}");
+        }
+        // A buffer mapped for the device to read, which it writes to.
+        let memory = Memory::non_coherent(AT, AT + 0x1_0000);
+        let mut dma = MemoryDma::new(memory.clone(), u64::MAX);
+        let mut b = Buf(vec![7; 512]);
+        let bus = dma.map(&mut b, 0, 512, Dir::Write).unwrap();
+        memory.with(bus, |s| s[3] = 1).unwrap();
+        dma.unmap(&mut b, 0, 512, bus, Dir::Write);
+        assert!(memory.violations()[0].contains("for the device to read"));
     }
 }

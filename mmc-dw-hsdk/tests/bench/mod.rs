@@ -5,7 +5,7 @@ pub(crate) mod recorder;
 
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Platform, Ring};
-use mmc_hal::{Batch, Dir, Payload};
+use mmc_hal::{Batch, Dir, Mmio, Payload};
 use mmc_mock::card::{SdCard, SdConfig, Shared};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::timing::Profile;
@@ -19,9 +19,25 @@ use mmc_proto::machine::{
 };
 use mmc_time::{Duration, Instant};
 use proptest::prelude::ProptestConfig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) type Model = Dw<Shared<SdCard>>;
-pub(crate) type TheHost = Supervised<DwEngine<Model, Window, MemoryDma, BufBatch>>;
+pub(crate) type TheHost = Supervised<DwEngine<Model, Counted, MemoryDma, BufBatch>>;
+
+/// The window on the descriptors, with a count of what is written.
+#[derive(Debug)]
+pub(crate) struct Counted(Window, Arc<AtomicU64>);
+
+impl Mmio for Counted {
+    fn read32(&self, offset: u32) -> u32 {
+        self.0.read32(offset)
+    }
+    fn write32(&self, offset: u32, value: u32) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.write32(offset, value);
+    }
+}
 
 /// How the driver learns of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +58,7 @@ pub(crate) struct Bench {
     pub(crate) ring_bus: u64,
     /// Interrupts handled.
     pub(crate) interrupts: u64,
+    descriptor_writes: Arc<AtomicU64>,
 }
 
 pub(crate) const RING_BYTES: u32 = 8192;
@@ -65,20 +82,34 @@ impl Bench {
         card: SdConfig,
         mask: u64,
     ) -> Self {
-        let clock = Clock::new();
-        let wide = config.addr64;
-        let memory = match wide {
+        let memory = match config.addr64 {
             true => Memory::new(0x12_8000_0000, 0x12_c000_0000),
             false => Memory::new(0x8000_0000, 0xc000_0000),
         };
+        let dma = MemoryDma::new(memory.clone(), mask);
+        let ring = if config.addr64 { 2 * RING_BYTES } else { RING_BYTES };
+        Self::build(mode, config, platform, card, memory, dma, ring)
+    }
+
+    /// Everything by hand; the ring is of `bytes` bytes.
+    pub(crate) fn build(
+        mode: Mode,
+        config: Config,
+        platform: Platform,
+        card: SdConfig,
+        memory: Memory,
+        dma: MemoryDma,
+        bytes: u32,
+    ) -> Self {
+        let clock = Clock::new();
+        let wide = config.addr64;
         let card = Shared::new(SdCard::new(card).unwrap());
         card.lock().keep_log(true);
         let dw = Dw::new(card.clone(), clock.clone(), memory.clone(), config);
-        let bytes = if wide { 2 * RING_BYTES } else { RING_BYTES };
         let at = memory.alloc(bytes as usize);
-        let window = memory.window(at, bytes);
+        let descriptor_writes = Arc::default();
+        let window = Counted(memory.window(at, bytes), Arc::clone(&descriptor_writes));
         let ring = if wide { Ring::wide(window, at, bytes) } else { Ring::new(window, at, bytes) }.unwrap();
-        let dma = MemoryDma::new(memory.clone(), mask);
         let (host, irq) = match mode {
             Mode::Polled => (DwEngine::new(dw.clone(), ring, dma, platform), None),
             Mode::Interrupts => {
@@ -87,7 +118,22 @@ impl Bench {
                 (host, Some(irq))
             }
         };
-        Self { clock, memory, dw, card, host, irq, ring_bus: at, interrupts: 0 }
+        Self { clock, memory, dw, card, host, irq, ring_bus: at, interrupts: 0, descriptor_writes }
+    }
+
+    /// Words of descriptors written so far.
+    pub(crate) fn descriptor_writes(&self) -> u64 {
+        self.descriptor_writes.load(Ordering::Relaxed)
+    }
+
+    /// As [`identified`](Self::identified), with a ring of `bytes` bytes.
+    pub(crate) fn identified_with_ring(mode: Mode, bytes: u32) -> (Self, CardTraits) {
+        let memory = Memory::new(0x8000_0000, 0xc000_0000);
+        let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+        let card = SdConfig::new(Profile::ideal(), 1);
+        let mut b = Self::build(mode, Config::hsdk(), HSDK, card, memory, dma, bytes);
+        let traits = b.identify().traits;
+        (b, traits)
     }
 
     /// An identified card, in four-bit high speed.

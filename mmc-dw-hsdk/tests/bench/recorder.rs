@@ -38,7 +38,9 @@ impl Recorder {
             0x044 => "RINTSTS",
             0x048 => "STATUS",
             0x04c => "FIFOTH",
+            0x034 => "RESP1",
             0x064 => "DEBNCE",
+            0x074 => "UHS_REG",
             0x080 => "BMOD",
             0x084 => "PLDMND",
             0x088 => "DBADDR",
@@ -77,8 +79,12 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// DMA reaches addresses up to `mask`; an ideal card.
     pub(crate) fn new(config: Config, platform: Platform, mask: u64) -> Self {
+        Self::with_card(config, platform, mask, SdConfig::new(Profile::ideal(), 1))
+    }
+
+    pub(crate) fn with_card(config: Config, platform: Platform, mask: u64, card: SdConfig) -> Self {
         let (clock, memory) = (Clock::new(), Memory::new(0x8000_0000, 0xc000_0000));
-        let card = Shared::new(SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap());
+        let card = Shared::new(SdCard::new(card).unwrap());
         let dw = Dw::new(card.clone(), clock.clone(), memory.clone(), config);
         let list = Arc::default();
         let recorder = Recorder { dw: dw.clone(), list: Arc::clone(&list) };
