@@ -109,8 +109,8 @@ pub struct MmcQuirks {
     pub read_delay: Duration,
     /// Each read or write that uses a count set by CMD23 takes longer by this.
     pub count_delay: Duration,
-    /// Each write that finds background operations urgent (BKOPS_STATUS 2 or 3) takes longer by this.
-    pub bkops_delay: Duration,
+    /// How long background operations take for each step of BKOPS_STATUS; zero: 100 ms.
+    pub bkops_time: Duration,
 }
 
 /// A description of an MMC or eMMC card.

@@ -155,8 +155,7 @@ impl MmcCard {
             // A cache that is written out in order has a barrier behind each write.
             self.epoch += u32::from(self.ext[at::CACHE_FLUSH_POLICY] & 1);
             self.cached_writes += u32::from(!through);
-            let late = if self.bkops() >= 2 { self.config.quirks.bkops_delay } else { Duration::ZERO };
-            self.open_run(Source::Write(area, at, through), now, late + extra, len, (blocks, single));
+            self.open_run(Source::Write(area, at, through), now, extra, len, (blocks, single));
         }
         Outcome::R1
     }
@@ -271,7 +270,10 @@ impl MmcCard {
                         Token::Nothing
                     }
                     None => {
-                        if !through && self.config.quirks.cache_corrupts && self.cached_writes % 16 == 0 {
+                        if !through
+                            && self.config.quirks.cache_corrupts
+                            && self.cached_writes.is_multiple_of(16)
+                        {
                             let mut wrong = block.to_vec();
                             wrong[0] ^= 1;
                             self.store(area, at / 512, &wrong, through);

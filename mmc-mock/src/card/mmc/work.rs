@@ -49,8 +49,6 @@ pub(super) struct Work {
 
 /// Bytes written for each step of BKOPS_STATUS.
 const STEP: u64 = 64 << 20;
-/// How long background operations for one step take.
-const STEP_TIME: Duration = Duration::from_millis(100);
 
 impl MmcCard {
     /// Busy with `kind` for `took`; a write or a flush takes `undo` along.
@@ -160,9 +158,16 @@ impl MmcCard {
         let has = self.ext[at::BKOPS_SUPPORT] & 1 == 1;
         if has { (self.unkempt / STEP).min(3) as u8 } else { 0 }
     }
+    /// How long background operations for one step take.
+    fn step_time(&self) -> Duration {
+        match self.config.quirks.bkops_time {
+            Duration::ZERO => Duration::from_millis(100),
+            slow => slow,
+        }
+    }
     /// BKOPS_START.
     pub(super) fn start_bkops(&mut self, now: Instant) {
-        let took = STEP_TIME.saturating_mul(self.bkops().into());
+        let took = self.step_time().saturating_mul(self.bkops().into());
         self.work(Kind::Bkops, now, took, VecDeque::new());
         self.unkempt = 0;
     }
@@ -170,7 +175,7 @@ impl MmcCard {
     pub(super) fn idle_bkops(&mut self, now: Instant) {
         let idle = now.since(self.last.max(self.busy).min(now)).as_nanos();
         if self.ext[at::BKOPS_EN] & 2 != 0 {
-            let done = u128::from(idle) * u128::from(STEP) / u128::from(STEP_TIME.as_nanos());
+            let done = u128::from(idle) * u128::from(STEP) / u128::from(self.step_time().as_nanos());
             self.unkempt = self.unkempt.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX));
         }
         self.last = now;
