@@ -2,7 +2,8 @@
 
 use mmc_lab::analysis::{Analysis, Options, Report, Victim};
 use mmc_lab::blame::Blame;
-use mmc_lab::trace::ftrace::{Line, Parser};
+use mmc_lab::trace::ftrace::Parser;
+use mmc_lab::trace::model::Line;
 
 /// Analyses lines of the form `stamp event fields`, where stamps are seconds and every request is a victim.
 fn analyse(lines: &str) -> Report {

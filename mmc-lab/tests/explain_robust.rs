@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use flate2::read::GzDecoder;
 use mmc_lab::analysis::{Analysis, Options, Report};
-use mmc_lab::trace::ftrace::{self, Line};
-use mmc_lab::trace::model::{Event, Kind};
+use mmc_lab::trace::ftrace;
+use mmc_lab::trace::model::{Event, Kind, Line};
 use proptest::prelude::*;
 
 static TRACE: LazyLock<Vec<u8>> = LazyLock::new(|| text_of("mv510-mq"));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::analysis::{Analysis, Class, Options, Report, Victim};
 use crate::blame::{Ahead, verdict};
-use crate::trace::ftrace::{self, Line};
+use crate::trace::model::Line;
 use crate::units::{format_size, format_time, parse_time};
 
 /// Victims shown in the text unless `--top` asks for more.
@@ -34,10 +34,14 @@ const RECORD: &str = "record one with `echo 1 > /sys/kernel/tracing/events/block
 To record a trace:
   cd /sys/kernel/tracing; echo mono > trace_clock; echo 65536 > buffer_size_kb
   echo 1 > events/block/enable; ...; cat trace > /tmp/trace.txt
+or
+  perf record -a -e 'block:*' --clockid mono; perf script > /tmp/trace.txt
+  blktrace -d /dev/mmcblk0                   (then explain mmcblk0.blktrace.0)
 
 Exit status: 0 done, 1 the trace cannot be read or holds no block event, 2 wrong usage.")]
 pub struct Args {
-    /// Text of ftrace, plain or gzip; - for the standard input
+    /// Text of ftrace, trace-cmd, perf script or blkparse, or a binary file of blktrace; plain, gzip or zstd; - for the
+    /// standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Report every wait of at least TIME, and tasks that slept so long without a break, as 10s or 500ms
@@ -120,13 +124,15 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
     let wanted = args.dev.as_deref().map(device).transpose()?;
     let name = args.file.display();
     let unreadable = |error: io::Error| Failure::Input(format!("cannot read {name}: {error}"));
-    let mut input = if args.file == Path::new("-") {
-        crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?
-    } else {
-        crate::trace::open(&args.file).map_err(unreadable)?
-    };
     let mut found = Reading::new(options, wanted);
-    let end = ftrace::read(&mut *input, |line| found.line(line));
+    let end = if args.file == Path::new("-") {
+        let mut input = crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?;
+        crate::trace::read(&mut *input, |line| found.line(line)).map(|()| 1)
+    } else {
+        // What cannot be opened is told at once; what cannot be read to its end, with what there is of it.
+        std::fs::File::open(&args.file).map_err(unreadable)?;
+        crate::trace::read_file(&args.file, |line| found.line(line))
+    };
     found.conclude(&name.to_string(), end)
 }
 
@@ -218,14 +224,14 @@ impl Reading {
     }
 
     /// All lines are here; `end` is how the input ended.
-    fn conclude(mut self, name: &str, end: io::Result<()>) -> Result<Explanation, Failure> {
+    fn conclude(mut self, name: &str, end: io::Result<usize>) -> Result<Explanation, Failure> {
         let most = || self.devices.iter().max_by_key(|(_, (events, _))| *events).map(|(&dev, _)| dev);
         let Some(dev) = self.wanted.or_else(most) else {
             return Err(Failure::Input(match end {
                 Err(error) => format!("cannot read {name}: {error}"),
-                Ok(()) if self.lines == 0 => format!("{name} is empty; {RECORD}"),
-                Ok(()) => format!(
-                    "{name} holds no block event of ftrace ({} lines, {} of them not of a trace); {RECORD}",
+                Ok(_) if self.lines == 0 => format!("{name} is empty; {RECORD}"),
+                Ok(_) => format!(
+                    "{name} holds no block event ({} lines, {} of them not of a trace); {RECORD}",
                     self.lines, self.odd
                 ),
             }));
@@ -233,7 +239,7 @@ impl Reading {
         let Some((events, analysis)) = self.devices.remove(&dev) else {
             let (major, minor) = dev;
             return Err(Failure::Input(match self.devices.is_empty() {
-                true => format!("{name} holds no block event of ftrace; {RECORD}"),
+                true => format!("{name} holds no block event; {RECORD}"),
                 false => format!(
                     "{name} holds no event of device {major},{minor}; it has {}",
                     named(&self.devices)
@@ -256,8 +262,13 @@ impl Reading {
                 self.other_devices
             ));
         }
-        if let Err(error) = end {
-            notes.push(format!("The file cannot be read to its end ({error}); this is what comes before."));
+        match end {
+            Err(error) => notes
+                .push(format!("The file cannot be read to its end ({error}); this is what comes before.")),
+            Ok(files) if files > 1 => {
+                notes.push(format!("Read with the files of the other CPUs beside it, {files} in all."));
+            }
+            Ok(_) => {}
         }
         if self.odd > 0 {
             notes.push(format!(

@@ -1,8 +1,8 @@
 //! Service times out of a log of the card itself, or out of a trace of the block layer.
 
 use super::Op;
-use crate::trace::ftrace::{Line, Parser};
-use crate::trace::model::{Event, Kind};
+use crate::trace::ftrace::Parser;
+use crate::trace::model::{Event, Kind, Line};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, Read};
 

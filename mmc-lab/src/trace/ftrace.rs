@@ -1,4 +1,5 @@
-//! The text of ftrace's `trace` file: one event a line, of any kernel from 5.10 to 6.18.
+//! The text of ftrace's `trace` file, of `trace-cmd report` and of `perf script`: one event a line, of any kernel from
+//! 5.10 to 6.18. (Lines of `blkparse` go to their own reader.)
 //!
 //! ```text
 //!   jbd2/mmcblk0-8-83      [000] ....  1031.720477: block_bio_queue: 179,0 WS 3932160 + 8 [jbd2/mmcblk0-8]
@@ -6,37 +7,24 @@
 //!      ksoftirqd/0-7       [000] ..s.  1031.722389: block_rq_complete: 179,0 WS () 3932160 + 8 [0]
 //! ```
 //!
-//! (the priority `be,0,4` since 6.x). Every line of a block event ends with `]`, so a cut line is never taken for a whole
+//!               dd 29315 [001]  5395.956755:   block:block_bio_queue: 7,0 RM 8742 + 2 [dd]
+//!
+//! (the priority `be,0,4` since 6.x; the last line is perf's). Every line of a block event ends with `]`, so a cut line is never taken for a whole
 //! one. No input makes the reader panic, and it keeps one line at a time.
 
-use std::collections::HashSet;
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
 
-use super::model::{Event, Kind};
+use super::blkparse;
+use super::model::{Event, Kind, Line, Names};
 
 /// No line of a trace is longer; a longer one is read as several, and skipped.
 const LONGEST_LINE: u64 = 1 << 16;
 
-/// What a line holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
-    /// A block event.
-    Event(Event),
-    /// The recorder could not keep up and lost this many events.
-    Lost(u64),
-    /// The name of the clock, from a comment.
-    Clock(String),
-    /// Another event, a mark, a comment, an empty line.
-    Other,
-    /// Not a line of a trace, or a block event that is cut or garbled.
-    Odd,
-}
-
 /// Reads lines; remembers names, so that an event costs no allocation.
 #[derive(Debug, Default)]
 pub struct Parser {
-    names: HashSet<Arc<str>>,
+    names: Names,
+    blkparse: blkparse::Parser,
 }
 
 impl Parser {
@@ -49,13 +37,18 @@ impl Parser {
         if let Some(comment) = line.strip_prefix(b"#") {
             return clock_name(comment).map_or(Line::Other, Line::Clock);
         }
+        if let Some(found) = self.blkparse.line(line, &mut self.names) {
+            return found;
+        }
         // A task may be called anything, and a mark may quote a line: the event begins after the first stamp that
         // follows a CPU in brackets.
         for (colon, _) in line.iter().enumerate().filter(|&(_, &byte)| byte == b':') {
             let (head, rest) = line.split_at(colon);
             let Some(rest) = rest.strip_prefix(b": ") else { continue };
             let Some((task, at)) = task_and_stamp(head) else { continue };
-            let Some((name, body)) = split(rest, b": ") else {
+            let Some((name, body)) =
+                split(rest, b": ").map(|(name, body)| (event_name(name), body.trim_ascii_start()))
+            else {
                 // A line of the function tracer, an event without fields, or one that is cut.
                 let bare = rest.ends_with(b":") && !rest.starts_with(b"block_");
                 return if bare || split(rest, b" <-").is_some() { Line::Other } else { Line::Odd };
@@ -63,7 +56,11 @@ impl Parser {
             let Some(kind) = kind(name) else { return Line::Other };
             return self.event(task, at, kind, body).map_or(Line::Odd, Line::Event);
         }
-        lost(line).map_or(Line::Odd, Line::Lost)
+        if let Some(events) = lost(line) {
+            return Line::Lost(events);
+        }
+        // What trace-cmd writes before its first event.
+        if line.starts_with(b"cpus=") || line.starts_with(b"version = ") { Line::Other } else { Line::Odd }
     }
 
     /// The event of `kind` whose fields are in `body`; `column` is the first one: the task that ran.
@@ -98,21 +95,11 @@ impl Parser {
             kind,
             dev,
             pid: pid_of(column),
-            task: self.name(task),
-            rwbs: self.name(rwbs),
+            task: self.names.get(task),
+            rwbs: self.names.get(rwbs),
             sector: number(sector)?,
             sectors: number(sectors)?.try_into().ok()?,
         })
-    }
-
-    fn name(&mut self, bytes: &[u8]) -> Arc<str> {
-        let text = String::from_utf8_lossy(bytes);
-        if let Some(name) = self.names.get(text.as_ref()) {
-            return name.clone();
-        }
-        let name: Arc<str> = Arc::from(text.as_ref());
-        self.names.insert(name.clone());
-        name
     }
 }
 
@@ -135,6 +122,12 @@ pub fn read(input: &mut dyn BufRead, mut each: impl FnMut(Line)) -> io::Result<(
     }
 }
 
+/// The name of an event, without perf's group (`block:`) and without blanks.
+fn event_name(name: &[u8]) -> &[u8] {
+    let name = name.trim_ascii_start();
+    name.strip_prefix(b"block:").unwrap_or(name)
+}
+
 fn kind(name: &[u8]) -> Option<Kind> {
     Some(match name {
         b"block_bio_queue" => Kind::BioQueue,
@@ -151,7 +144,7 @@ fn kind(name: &[u8]) -> Option<Kind> {
 }
 
 /// The two sides of the first `mark`.
-fn split<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+pub(super) fn split<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let first = *mark.first()?;
     let mut from = 0;
     loop {
@@ -164,7 +157,7 @@ fn split<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 /// A decimal number of digits only.
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
@@ -194,15 +187,18 @@ fn is_cpu(word: &[u8]) -> bool {
 }
 
 /// `seconds.fraction` in nanoseconds.
-fn stamp(text: &[u8]) -> Option<u64> {
+pub(super) fn stamp(text: &[u8]) -> Option<u64> {
     let (seconds, fraction) = split(text, b".")?;
     let scale = 10_u64.checked_pow(9_u32.checked_sub(fraction.len().try_into().ok()?)?)?;
     number(seconds)?.checked_mul(1_000_000_000)?.checked_add(number(fraction)?.checked_mul(scale)?)
 }
 
-/// The name in `name-pid`, perhaps with `(tgid)` after it.
+/// The name in `name-pid` (ftrace, trace-cmd), perhaps with `(tgid)` after it, or in `name pid` or `name pid/tid` (perf).
 fn without_pid(task: &[u8]) -> &[u8] {
     let name = || {
+        if let Some((name, _)) = perf_column(task) {
+            return Some(name);
+        }
         let task = match task.strip_suffix(b")") {
             Some(open) => open.get(..open.iter().rposition(|&byte| byte == b'(')?)?.trim_ascii_end(),
             None => task,
@@ -212,8 +208,19 @@ fn without_pid(task: &[u8]) -> &[u8] {
     name().unwrap_or(b"?")
 }
 
+/// Name and process (of `pid/tid` the second) of perf's first columns.
+fn perf_column(column: &[u8]) -> Option<(&[u8], u32)> {
+    let (name, word) = last_word(column)?;
+    let thread = split(word, b"/").map_or(word, |(_, thread)| thread);
+    let all = word.iter().all(|b| b.is_ascii_digit() || *b == b'/');
+    (all && !name.is_empty()).then_some((name, number(thread)?.try_into().ok()?))
+}
+
 /// The process number at the end of the first column, before a thread group in brackets; 0 if there is none.
 fn pid_of(column: &[u8]) -> u32 {
+    if let Some((_, pid)) = perf_column(column) {
+        return pid;
+    }
     let name = without_pid(column).len();
     let digits = column.get(name + 1..).unwrap_or_default();
     let end = digits.iter().position(|b| !b.is_ascii_digit()).unwrap_or(digits.len());

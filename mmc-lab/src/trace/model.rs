@@ -1,6 +1,7 @@
 //! One block-layer event, whatever tool recorded it; the simulator makes the same events, so that a real trace
 //! and a simulated run go through the same analysis.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What happened. Names are those of the kernel's tracepoints.
@@ -45,4 +46,35 @@ pub struct Event {
     pub sector: u64,
     /// Sectors; 0 for a flush.
     pub sectors: u32,
+}
+
+/// What a line (or a binary record) of a trace holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A block event.
+    Event(Event),
+    /// The recorder could not keep up and lost this many events.
+    Lost(u64),
+    /// The name of the clock, from a comment.
+    Clock(String),
+    /// Another event, a mark, a comment, an empty line.
+    Other,
+    /// Not a line of a trace, or a block event that is cut or garbled.
+    Odd,
+}
+
+/// Names kept once, so that an event costs no allocation.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashSet<Arc<str>>);
+
+impl Names {
+    pub(super) fn get(&mut self, bytes: &[u8]) -> Arc<str> {
+        let text = String::from_utf8_lossy(bytes);
+        if let Some(name) = self.0.get(text.as_ref()) {
+            return name.clone();
+        }
+        let name: Arc<str> = Arc::from(text.as_ref());
+        self.0.insert(name.clone());
+        name
+    }
 }
