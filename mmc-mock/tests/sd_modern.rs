@@ -109,7 +109,7 @@ impl Script {
         panic!("not ready within a second");
     }
     /// CMD11 and the host's part of the switch.
-    fn to_1_8_v(&mut self) -> Done<()> {
+    fn switch_level(&mut self) -> Done<()> {
         self.command(Command { voltage_switch: true, ..Command::voltage_switch() })?;
         self.set(|b| b.signal = Signal::V1_8)
     }
@@ -137,7 +137,7 @@ impl Script {
     fn uhs(name: &str) -> Self {
         let mut s = Self::zoo(name);
         assert_eq!(s.op_cond(0x51ff_8000) >> 24 & 1, 1, "S18A");
-        s.to_1_8_v().unwrap();
+        s.switch_level().unwrap();
         s.select();
         s
     }
@@ -290,7 +290,7 @@ fn the_switch_takes_five_milliseconds_without_a_clock() {
 fn cmd11_is_legal_only_after_an_agreement_and_cmd0_does_not_undo_it() {
     let mut s = Script::zoo("uhs-64gb");
     assert_eq!(s.op_cond(0x50ff_8000) >> 24 & 1, 0, "nobody asked");
-    assert_eq!(s.to_1_8_v().unwrap_err().cause, Cause::Timeout);
+    assert_eq!(s.switch_level().unwrap_err().cause, Cause::Timeout);
 
     let mut s = Script::uhs("uhs-64gb");
     s.mode(1, Timing::Sdr25).unwrap();
@@ -331,7 +331,7 @@ fn a_card_left_at_1_8_v_needs_its_supply_cut() {
     let mut s = Script::zoo("left-at-1v8");
     s.power(false);
     assert_eq!(s.op_cond(0x51ff_8000) >> 24 & 1, 1);
-    s.to_1_8_v().unwrap();
+    s.switch_level().unwrap();
     s.select();
     s.mode(3, Timing::Sdr104).unwrap();
     s.tune().unwrap();
@@ -343,7 +343,7 @@ fn a_card_left_at_1_8_v_needs_its_supply_cut() {
 fn a_card_that_lies_about_1_8_v_works_without() {
     let mut s = Script::zoo("false-1v8");
     assert_eq!(s.op_cond(0x51ff_8000) >> 24 & 1, 1, "it says so");
-    let error = s.to_1_8_v().unwrap_err();
+    let error = s.switch_level().unwrap_err();
     assert_eq!((error.cause, error.phase), (Cause::VoltageSwitch, Phase::Bus));
     // Going on is no use.
     assert!(s.command(Command::all_send_cid()).is_err());
@@ -369,7 +369,8 @@ fn a_card_that_hangs_in_ddr50_tuning_works_in_ddr50_without() {
 
 #[test]
 fn the_mock_host_refuses_what_it_cannot_do() {
-    let refusals: [(fn(&mut Capabilities), BusConfig, &str); 3] = [
+    type Change = fn(&mut Capabilities);
+    let refusals: [(Change, BusConfig, &str); 3] = [
         (|c| c.v1_8 = false, BusConfig { signal: Signal::V1_8, ..BusConfig::default() }, "3.3 V"),
         (
             |c| c.timings = Timings::new(),
