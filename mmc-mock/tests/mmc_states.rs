@@ -3,6 +3,7 @@
 
 use mmc_mock::card::{Answer, Bits, Card, MmcCard, MmcConfig, MmcState, Sent, Token};
 use mmc_mock::timing::Profile;
+use mmc_mock::zoo;
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
 
@@ -283,6 +284,50 @@ proptest! {
             let after = contents(&mut card);
             prop_assert!(may_change || after == before, "changed by {:?}", step);
             before = after;
+        }
+    }
+
+    /// No card of the zoo, whatever is odd about it, leaves the rules of the wire: responses have their form, phases their
+    /// state, and only a card that never ends a flush is busy for ever.
+    #[test]
+    fn no_card_of_the_zoo_leaves_the_rules_of_the_wire(
+        preset in prop::sample::select(zoo::mmc_list()),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let config = MmcConfig { power_up: Duration::ZERO, ..zoo::mmc(preset.name, Profile::a2(), 3).unwrap() };
+        let endless = config.quirks.flush_never_ends || config.quirks.empty_flush_hangs;
+        let slow = config.quirks.bkops_time > Duration::ZERO;
+        let mut card = MmcCard::new(config).unwrap();
+        let mut now = Instant::ZERO;
+        card.power(true, now);
+        card.bus(400_000, 1, now);
+        for (index, arg) in [(1, 0x40ff_8080), (2, 0), (3, 1 << 16), (7, 1 << 16)] {
+            card.command(index, arg, now);
+        }
+        for step in steps {
+            match step {
+                Do::Command(index, arg) => {
+                    let answer = card.command(index, arg, now);
+                    match answer.response {
+                        Some(Bits::Short(b)) => prop_assert!(b[0] & 0xc0 == 0),
+                        Some(Bits::Long(b)) => prop_assert_eq!(b[0], 0x3f),
+                        None => prop_assert_eq!(answer.data, None),
+                    }
+                }
+                Do::Send(n) => drop(card.send(&mut vec![0; n], now)),
+                Do::SendMany(n) => drop(card.send_many(&mut vec![0; n], now)),
+                Do::Take(n, ok) => drop(card.take(&vec![0x5a; n], ok, now)),
+                Do::TakeMany(n) => drop(card.take_many(&vec![0xa5; n], now)),
+                Do::Wait(ns) => now += Duration::from_nanos(ns),
+                Do::Bus(lines) => card.bus(400_000, lines, now),
+                Do::Power(on) => card.power(on, now),
+            }
+            let data = matches!(card.state(now), MmcState::Data | MmcState::Rcv);
+            prop_assert!(!data || card.ready(0) != Instant::NEVER);
+            let busy = card.busy_until(now);
+            // A secure erase of a whole card takes as long as SEC_ERASE_MULT says: 255 times 3 ms for each unit.
+            let most = if slow { 90 } else { 40_000_000 };
+            prop_assert!((endless && busy.is_never()) || busy.since(now) < Duration::from_secs(most), "{}", preset.name);
         }
     }
 }

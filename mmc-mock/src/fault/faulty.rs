@@ -31,6 +31,11 @@ pub trait Medium: Card {
         self.with_storage(&mut |s| n = s.volatile());
         n
     }
+    /// Whether a response with the index of this command carries the card status. Of an SD card R6 and R7 (CMD3, CMD8) and,
+    /// in SPI mode, CMD58 do not.
+    fn tells_status(&self, app: bool, index: u8) -> bool {
+        app || !matches!(index, 3 | 8 | 58)
+    }
     /// Undoes the blocks that are not durable, but for the `survivors` (0: the oldest), which were programmed in this
     /// order. Comes before the supply goes off.
     fn lose(&mut self, survivors: &[usize]) {
@@ -51,6 +56,9 @@ impl<C: Medium> Medium for Shared<C> {
     fn volatile(&mut self) -> usize {
         self.lock().volatile()
     }
+    fn tells_status(&self, app: bool, index: u8) -> bool {
+        self.lock().tells_status(app, index)
+    }
     fn lose(&mut self, survivors: &[usize]) {
         self.lock().lose(survivors);
     }
@@ -68,6 +76,9 @@ impl<C: Medium> Medium for Faulty<C> {
     }
     fn volatile(&mut self) -> usize {
         self.card.volatile()
+    }
+    fn tells_status(&self, app: bool, index: u8) -> bool {
+        self.card.tells_status(app, index)
     }
     fn lose(&mut self, survivors: &[usize]) {
         self.card.lose(survivors);
@@ -384,8 +395,8 @@ impl<C: Medium> Faulty<C> {
     /// Adds the bits that wait, and what a hold makes of the state.
     fn patch(&mut self, index: u8, app: bool, now: Instant, answer: &mut Answer) {
         let Some(Bits::Short(frame)) = &mut answer.response else { return };
-        // R3 has no status; nor have R6 and R7 (CMD3, CMD8), or CMD58 in SPI mode.
-        if frame[0] != index || matches!((app, index), (false, 3 | 8 | 58)) {
+        // R3 has no status, and another index.
+        if frame[0] != index || !self.card.tells_status(app, index) {
             return;
         }
         let mut status = u32::from_be_bytes([frame[1], frame[2], frame[3], frame[4]]);

@@ -196,6 +196,10 @@ impl Medium for MmcCard {
     fn volatile(&mut self) -> usize {
         self.dirty_sectors()
     }
+    /// CMD3 and CMD8, too; not the status of the queue.
+    fn tells_status(&self, _: bool, index: u8) -> bool {
+        index != 13 || !self.queueing()
+    }
     /// A barrier is kept: of what was written behind it nothing survives unless all before it does.
     fn lose(&mut self, survivors: &[usize]) {
         // A flush carries the oldest along, a write the youngest.
