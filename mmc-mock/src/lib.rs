@@ -4,7 +4,7 @@
 //!
 //! | to have | take |
 //! |---|---|
-//! | a card | [`card::SdCard`] from a [`card::SdConfig`], an [`card::MmcCard`] from a [`card::MmcConfig`], or one of the [`zoo`]; [`card::Shared`] keeps a back door |
+//! | a card | [`card::SdCard`] from a [`card::SdConfig`], an [`card::MmcCard`] from a [`card::MmcConfig`], an [`card::SdioCard`] from a [`card::SdioConfig`], or one of the [`zoo`]; [`card::Shared`] keeps a back door |
 //! | its pace | a [`timing::Profile`]: `slow2018`, `cheap`, `a1`, `a2`, `ideal` |
 //! | its contents | [`storage::Storage`], sparse, up to 128 TiB |
 //! | something to go wrong | a [`fault::Script`] and a [`fault::Faulty`] card; what a host did wrong is in [`card::Card::violations`] |

@@ -62,6 +62,12 @@ pub struct SpiConfig {
     pub always_crc: bool,
     /// DO is low from power-up until CMD0 (report 4).
     pub low_until_cmd0: bool,
+    /// Bytes of busy after the R1 of CMD55, in which the card hears nothing (report 3).
+    pub busy_after_app: u8,
+    /// The last sector of the card comes with a wrong CRC from CMD18, and right from CMD17 (`spec/card.md` §16).
+    pub last_by_single_only: bool,
+    /// CMD18 is answered, and no block comes (`spec/card-quirks.md`, 9F `SPCC` of 2025).
+    pub no_multi_read: bool,
 }
 
 impl Default for SpiConfig {
@@ -73,6 +79,9 @@ impl Default for SpiConfig {
             no_crc_command: false,
             always_crc: false,
             low_until_cmd0: false,
+            busy_after_app: 0,
+            last_by_single_only: false,
+            no_multi_read: false,
         }
     }
 }

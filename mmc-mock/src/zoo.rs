@@ -95,7 +95,7 @@ impl Preset {
 
 const NOTHING: &str = "nothing special";
 
-const PRESETS: [Preset; 35] = [
+const PRESETS: [Preset; 36] = [
     Preset {
         name: "pqi-64mb",
         what: "SDSC of specification 1.01, 64 MB: neither CMD6 nor CMD8",
@@ -449,6 +449,17 @@ const PRESETS: [Preset; 35] = [
         host: "cannot know without reading back past its caches",
         source: "dokucode.de, Immutable SD Cards, 2019-01-25",
         kind: Kind::Odd(|c| c.quirks.forgets_after = Some(0)),
+    },
+    Preset {
+        name: "kingston-erase",
+        what: "an erase corrupts data that are not its own (here: the sector behind them)",
+        host: "knows the card by its CID (MID 41, OEM `42`, name `SD16G`, 2016-02) and never erases",
+        source: "github.com/raspberrypi/linux, issue 2090; raspberrypi/firmware, issue 397 (Kingston SDC10G2/16GB)",
+        kind: Kind::Odd(|c| {
+            c.identity =
+                Identity { mid: 0x41, oid: *b"42", name: *b"SD16G", year: 2016, month: 2, ..c.identity };
+            c.quirks.erase_spills = true;
+        }),
     },
     Preset {
         name: "sandisk-discard",

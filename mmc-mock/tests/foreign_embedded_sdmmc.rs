@@ -177,6 +177,9 @@ fn the_table_of_odd_wires_is_true() {
         "no-crc-command" => odd(|c| c.no_crc_command = true),
         "always-crc" => odd(|c| c.always_crc = true),
         "low-until-cmd0" => odd(|c| c.low_until_cmd0 = true),
+        "busy-after-app" => odd(|c| c.busy_after_app = 16),
+        "last-by-single-only" => odd(|c| c.last_by_single_only = true),
+        "no-multi-read" => odd(|c| c.no_multi_read = true),
         other => panic!("the docs name `{other}`"),
     };
     let mut shown = Vec::new();

@@ -10,6 +10,8 @@ use mmc_proto::command::{Command, Response, Stop};
 use mmc_proto::host::{
     Capabilities, Cause, Completion, Host, HostError, Operation, Phase, Progress, Reply, Returned, Supervised,
 };
+use mmc_proto::quirk::{self, Avoid};
+use mmc_proto::register::Cid;
 use mmc_time::{Duration, Instant};
 
 const POINTS: u16 = 32;
@@ -630,6 +632,33 @@ fn a_discard_that_fails_is_an_erase_to_a_good_host() {
         assert_eq!(s.read(Command::read_single_block(3)).unwrap(), [left; 512], "argument {arg}");
     }
     assert_eq!(s.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn an_erase_that_takes_more_than_its_own() {
+    let mut s = Script::plain("kingston-erase");
+    assert_eq!(s.round_trip(0), Ok(true));
+    s.command(Command::erase_wr_blk_start(1)).unwrap();
+    s.command(Command::erase_wr_blk_end(2)).unwrap();
+    s.command(Command::erase(0)).unwrap();
+    let left = |s: &mut Script, lba| s.read(Command::read_single_block(lba)).unwrap() != [0; 512];
+    assert_eq!([0, 1, 2, 3, 4].map(|lba| left(&mut s, lba)), [true, false, false, false, true]);
+}
+
+#[test]
+fn a_good_host_knows_by_the_cid_what_to_avoid() {
+    for (name, avoid) in [
+        ("cmd23-hang", Avoid::CMD23),
+        ("ddr50-tuning-hang", Avoid::DDR50_TUNING),
+        ("sandisk-discard", Avoid::DISCARD),
+        ("kingston-erase", Avoid::ERASE | Avoid::DISCARD),
+        ("kingston-flush", Avoid::CACHE),
+        ("gigastone-flush", Avoid::CACHE | Avoid::POWER_OFF_NOTIFICATION),
+        ("uhs-64gb", Avoid::empty()),
+    ] {
+        let config = zoo::card(name, Profile::ideal(), 1).unwrap();
+        assert_eq!(quirk::avoid(&Cid::new(config.cid()), quirk::SD), avoid, "{name}");
+    }
 }
 
 #[test]

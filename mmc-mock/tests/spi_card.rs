@@ -361,3 +361,51 @@ proptest! {
         prop_assert_eq!(h.initialise(), Ok(true));
     }
 }
+
+#[test]
+fn a_card_that_is_busy_after_cmd55_is_waited_for() {
+    let wires = SpiConfig { busy_after_app: 16, ..SpiConfig::default() };
+    let h = Host::new(ideal(), "", wires);
+    assert_eq!(
+        h.initialise(),
+        Ok(false),
+        "a host that takes busy for an answer, and so the card for a small one"
+    );
+    assert!(h.violations().iter().any(|v| v == "CMD41 while the card is busy"), "{:?}", h.violations());
+
+    let h = Host::new(ideal(), "", wires);
+    assert_eq!((h.command(0, 0), h.command(8, 0x1aa)), (Some(1), Some(1)));
+    h.bytes(4);
+    for _ in 0..100 {
+        assert_eq!(h.command(55, 0), Some(1));
+        assert_eq!(h.busy(), 16);
+        if h.command(41, 1 << 30) == Some(0) {
+            assert_eq!(h.violations(), Vec::<String>::new());
+            return;
+        }
+        h.0.wait(Duration::from_millis(10));
+    }
+    panic!("never ready");
+}
+
+#[test]
+fn the_last_sector_is_read_by_itself_and_some_cards_know_no_cmd18() {
+    let last = ideal().sectors as u32 - 1;
+    let wires = SpiConfig { last_by_single_only: true, ..SpiConfig::default() };
+    let h = Host::ready(ideal(), "", wires);
+    assert_eq!(h.command(18, last - 1), Some(0));
+    assert!(h.read(512).is_ok());
+    assert_eq!(h.read(512), Err(0xfe), "a wrong CRC");
+    h.command(12, 0);
+    h.busy();
+    assert_eq!(h.command(17, last), Some(0));
+    assert!(h.read(512).is_ok());
+
+    let h = Host::ready(ideal(), "", SpiConfig { no_multi_read: true, ..SpiConfig::default() });
+    assert_eq!(h.command(18, 0), Some(0));
+    assert_eq!(h.read(512), Err(0xff), "no token");
+    h.command(12, 0);
+    h.busy();
+    assert_eq!(h.command(17, 0), Some(0));
+    assert!(h.read(512).is_ok());
+}

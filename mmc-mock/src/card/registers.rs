@@ -122,6 +122,8 @@ pub struct Quirks {
     pub dies_after: Option<u64>,
     /// Once it has stored so many blocks, writes go well and store nothing.
     pub forgets_after: Option<u64>,
+    /// An erase takes the sector behind its range with it.
+    pub erase_spills: bool,
     /// CMD38 with argument 1 (discard) is an error, whatever the SD status says.
     pub discard_fails: bool,
 }
@@ -329,6 +331,7 @@ impl SdConfig {
                 echo_without_voltage: false,
                 dies_after: None,
                 forgets_after: None,
+                erase_spills: false,
                 discard_fails: false,
             },
         }

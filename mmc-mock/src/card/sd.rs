@@ -606,7 +606,8 @@ impl SdCard {
             // The old data may still be read; here they are.
             self.work(now);
         } else {
-            self.erase_sectors(first, last);
+            let spilled = u64::from(self.config.quirks.erase_spills && last + 1 < self.config.sectors);
+            self.erase_sectors(first, last + spilled);
             self.v.state = State::Prg;
             self.v.busy = now + self.timing.erase(first, last - first + 1);
         }

@@ -1,7 +1,7 @@
 //! The wires of a card in SPI mode: bytes to commands and blocks, answers and blocks to bytes.
 
 use super::{SpiConfig, SpiSd};
-use crate::card::{Bits, Card, Sent, Token, crc7};
+use crate::card::{Bits, Capacity, Card, Sent, Token, crc7};
 use crate::fault::Faulty;
 use mmc_time::Instant;
 use std::collections::VecDeque;
@@ -49,8 +49,10 @@ pub struct Link {
     input: Input,
     output: VecDeque<u8>,
     run: Option<Run>,
-    /// At least one byte of busy is due.
-    busy: bool,
+    /// So many bytes of busy are due at least.
+    busy: u8,
+    /// The block of the running CMD18 that is the last of the card.
+    end: Option<u64>,
     /// How often the card had lost its supply when this was last looked at.
     resets: u32,
     /// The command that was last begun.
@@ -75,7 +77,8 @@ impl Link {
             input: Input::Command(Vec::new()),
             output: VecDeque::new(),
             run: None,
-            busy: false,
+            busy: 0,
+            end: None,
             last: 0,
             violations: Vec::new(),
         }
@@ -125,7 +128,7 @@ impl Link {
     /// The card has lost its supply.
     fn start_over(&mut self) {
         self.resets = self.card.resets();
-        (self.spi, self.idle, self.busy, self.crc) = (false, true, false, self.config.always_crc);
+        (self.spi, self.idle, self.busy, self.crc) = (false, true, 0, self.config.always_crc);
         self.reset();
     }
     fn reset(&mut self) {
@@ -167,7 +170,7 @@ impl Link {
             return byte;
         }
         if self.is_busy(now) {
-            self.busy = false;
+            self.busy = self.busy.saturating_sub(1);
             return 0;
         }
         if let Some(run) = self.run
@@ -179,12 +182,15 @@ impl Link {
         self.output.pop_front().unwrap_or(0xff)
     }
     fn is_busy(&self, now: Instant) -> bool {
-        self.busy || self.card.busy_until(now) > now
+        self.busy > 0 || self.card.busy_until(now) > now
     }
     /// Puts the next block of a read in front of the wires.
     fn load(&mut self, mut run: Run, now: Instant) {
         let mut block = vec![0; run.len];
-        let sent = self.card.send(&mut block, now);
+        let mut sent = self.card.send(&mut block, now);
+        if self.end == Some(run.k.into()) && sent == Sent::Good {
+            sent = Sent::BadCrc;
+        }
         run.k += 1;
         self.run = (run.blocks != Some(run.k)).then_some(run);
         match sent {
@@ -291,6 +297,16 @@ impl Link {
                 }
             }
         }
+        self.end = None;
+        if index == 18 {
+            let config = self.card.card().sd().config();
+            let unit = if config.capacity() == Capacity::Standard { 512 } else { 1 };
+            self.end = (config.sectors - 1).checked_sub(u64::from(arg) / unit);
+            self.end = self.end.filter(|_| self.config.last_by_single_only);
+            if self.config.no_multi_read {
+                return;
+            }
+        }
         if let Some(p) = answer.data {
             let (len, multi) = (usize::from(p.block_len), index == 25);
             self.run = Some(Run { read: p.read, len, blocks: p.blocks, multi, k: 0 });
@@ -298,7 +314,9 @@ impl Link {
                 self.input = Input::Token;
             }
         } else if index == 12 || index == 38 {
-            self.busy = true;
+            self.busy = 1;
+        } else if index == 55 {
+            self.busy = self.config.busy_after_app;
         }
     }
     /// Sends a response after N_CR.
@@ -325,7 +343,7 @@ impl Link {
                 self.input = Input::Command(Vec::new());
                 self.card.command(12, 0, now);
                 self.output.push_back(0xff);
-                self.busy = true;
+                self.busy = 1;
             }
             _ => self.violation(format!("byte {byte:02X} where a token of CMD{} was due", self.last)),
         }
@@ -342,7 +360,7 @@ impl Link {
             Token::Nothing => (self.card.card().sd().pending_status() != 0).then_some(0xed),
         };
         self.output.extend(answer);
-        self.busy |= answer.is_some();
+        self.busy |= u8::from(answer.is_some());
         if let Some(run) = &mut self.run {
             run.k += 1;
         }
