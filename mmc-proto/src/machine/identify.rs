@@ -478,7 +478,7 @@ impl Identify {
                     self.if_cond()
                 } else if e.cause == Cause::Timeout {
                     // Version 1.x, or no SD card at all: CMD5, CMD55 and CMD1 will tell.
-                    self.io_op_cond(0)
+                    self.ask_io()
                 } else {
                     self.end(cause, None)
                 }
@@ -524,7 +524,7 @@ impl Identify {
             State::IfCond => {
                 if word & 0xff == 0xaa {
                     self.v2 = true;
-                    self.io_op_cond(0)
+                    self.ask_io()
                 } else if self.try_again() {
                     self.if_cond()
                 } else {

@@ -11,11 +11,13 @@ use crate::response::{R4, R5};
 use mmc_time::Instant;
 
 impl Identify {
+    /// The first CMD5, which only asks.
+    pub(super) fn ask_io(&mut self) -> Step<Out> {
+        self.tries = 0;
+        self.io_op_cond(0)
+    }
     /// CMD5; a window of 0 only asks.
     pub(super) fn io_op_cond(&mut self, window: u32) -> Step<Out> {
-        if window == 0 {
-            self.tries = 0;
-        }
         self.go(State::IoOpCond, Command::io_send_op_cond(window), COMMAND_LIMIT)
     }
     /// There is no I/O part, or none that can be used: on to memory.
