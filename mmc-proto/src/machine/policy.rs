@@ -257,3 +257,104 @@ pub fn plan(
     };
     cures.iter().copied().filter(move |cure| means.contains(cure.needs()))
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::host::HostError;
+    use std::vec::Vec;
+
+    const DIRS: [Option<Dir>; 3] = [None, Some(Dir::Read), Some(Dir::Write)];
+
+    fn cures(trouble: Trouble, dir: Option<Dir>, attempt: u8, means: Means) -> Vec<Cure> {
+        plan(POLICY, trouble, dir, attempt, means).collect()
+    }
+
+    #[test]
+    fn every_trouble_comes_to_an_end_whatever_the_means() {
+        for trouble in Trouble::ALL {
+            for dir in DIRS {
+                for bits in 0..32 {
+                    let means = Means::from_bits_truncate(bits);
+                    let mut ended = false;
+                    for attempt in 0..=u8::MAX {
+                        let cures = cures(trouble, dir, attempt, means);
+                        let last = cures.last().copied();
+                        let at_end = last == Some(Cure::GiveUp);
+                        assert!(
+                            at_end || matches!(last, Some(Cure::Again | Cure::SingleBlocks)),
+                            "{trouble:?} {dir:?} {attempt}: {cures:?}"
+                        );
+                        assert!(!ended || at_end, "{trouble:?} {dir:?}: goes on after giving up");
+                        ended = at_end;
+                        assert!(ended || attempt < 6, "{trouble:?} {dir:?} is tried for ever");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_help_is_not_tried() {
+        for trouble in [Trouble::Gone, Trouble::Request, Trouble::Denied, Trouble::Switch] {
+            for dir in DIRS {
+                assert_eq!(cures(trouble, dir, 0, Means::all()), [Cure::GiveUp]);
+            }
+        }
+        assert_eq!(cures(Trouble::Voltage, None, 0, Means::empty()), [Cure::GiveUp]);
+        assert_eq!(cures(Trouble::Voltage, None, 0, Means::POWER), [Cure::PowerCycle, Cure::Again]);
+    }
+
+    #[test]
+    fn the_way_of_the_specification() {
+        use Cure::{Again, CountStored, GiveUp, Interrupt, PowerCycle, Reset, Retune, SingleBlocks, Slower};
+        let read = |attempt| cures(Trouble::DataCrc, Some(Dir::Read), attempt, Means::all());
+        assert_eq!([read(0), read(1)], [[Retune, Again], [Retune, Again]], "two full retries, tuned anew");
+        assert_eq!(read(2), [Slower, SingleBlocks]);
+        assert_eq!(read(3), [Reset, Slower, SingleBlocks], "a reset before the last");
+        assert_eq!(read(4), [GiveUp]);
+        let plain = cures(Trouble::DataCrc, Some(Dir::Read), 0, Means::empty());
+        assert_eq!(plain, [Again], "a bus that is not tuned is not tuned anew");
+        let write = |attempt| cures(Trouble::DataLate, Some(Dir::Write), attempt, Means::COUNT);
+        assert_eq!(write(0), [CountStored, Again]);
+        assert_eq!((write(2), write(3)), (std::vec![Reset, Again], std::vec![GiveUp]));
+        let silent = |attempt| cures(Trouble::Silent, None, attempt, Means::empty());
+        assert_eq!((silent(4), silent(5)), (std::vec![Again], std::vec![Reset, Again]));
+        let stuck = |attempt| cures(Trouble::Stuck, Some(Dir::Write), attempt, Means::all());
+        assert_eq!(
+            (stuck(0), stuck(1)),
+            (std::vec![Interrupt, Reset, Again], std::vec![PowerCycle, Reset, Again])
+        );
+    }
+
+    #[test]
+    fn errors_are_told_apart() {
+        let host = |cause, phase| TransferCause::Host(HostError::new(cause, phase, 18));
+        let of = |cause: TransferCause, after| Trouble::of(&cause, None, after);
+        for (cause, phase, trouble) in [
+            (Cause::Timeout, Phase::Command, Trouble::Silent),
+            (Cause::Crc, Phase::Command, Trouble::Silent),
+            (Cause::Crc, Phase::Data, Trouble::DataCrc),
+            (Cause::NoCrcStatus, Phase::Data, Trouble::DataCrc),
+            (Cause::Timeout, Phase::Data, Trouble::DataLate),
+            (Cause::Limit, Phase::Busy, Trouble::Stuck),
+            (Cause::Dma, Phase::Data, Trouble::Controller),
+            (Cause::NoCard, Phase::Data, Trouble::Gone),
+            (Cause::Aborted, Phase::Data, Trouble::Request),
+            (Cause::VoltageSwitch, Phase::Bus, Trouble::Voltage),
+        ] {
+            assert_eq!(of(host(cause, phase), After::Ready), trouble, "{cause:?} {phase:?}");
+        }
+        let crc = host(Cause::Crc, Phase::Data);
+        assert_eq!(of(crc, After::NotReady), Trouble::Stuck, "how the card is comes first");
+        assert_eq!(of(crc, After::Gone), Trouble::Gone);
+        assert_eq!(of(TransferCause::NoBlocks, After::Untouched), Trouble::Request);
+        assert_eq!(of(TransferCause::Password, After::Ready), Trouble::Denied);
+        let said = |s| Trouble::of(&TransferCause::Card, Some(s), After::Ready);
+        assert_eq!(said(CardStatus::CARD_ECC_FAILED), Trouble::Electronics);
+        assert_eq!(said(CardStatus::CARD_ECC_FAILED | CardStatus::WP_VIOLATION), Trouble::Denied);
+        assert_eq!(said(CardStatus::ERASE_RESET), Trouble::Sequence);
+        assert_eq!(said(CardStatus::SWITCH_ERROR), Trouble::Switch);
+    }
+}

@@ -225,7 +225,7 @@ impl Device {
             if let Some(range) = scratch.get_mut(..len) {
                 match data.dir {
                     mmc_hal::Dir::Read => self.read(app, command, range),
-                    mmc_hal::Dir::Write => self.write(command, &range.to_vec()),
+                    mmc_hal::Dir::Write => self.write(command, range),
                 }
             }
         }
