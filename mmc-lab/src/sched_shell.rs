@@ -5,6 +5,7 @@
 //! Two protocols, those of the recorded answers of real kernels: [`kernel`] for `mq-deadline` (what Linux itself
 //! tells apart: requests, bios, its counters), [`streams`] for all others.
 
+pub mod bounds;
 pub mod kernel;
 pub mod streams;
 

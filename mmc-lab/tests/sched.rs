@@ -109,7 +109,9 @@ fn other_policies_speak_the_protocol_of_streams() {
 fn a_stream_that_may_go_on_is_waited_for_and_the_shell_says_until_when() {
     conversation(
         &mut shell("bfq"),
-        "i 1 r 1 1 0 8 -> ok
+        // Of more weight than the other: without the wait it would lose its share.
+        "p 1 2 0 -> ok
+         i 1 r 1 1 0 8 -> ok
          i 2 r 1 2 90000 8 -> ok
          d -> 1
          t 1000000 -> ok
@@ -273,6 +275,30 @@ fn both_rule_sets_of_mq_deadline_and_tunables_from_the_command_line() {
 }
 
 #[test]
+fn the_bounds_of_a_setting_are_printed_with_their_time_or_the_reason_why_there_is_none() {
+    let bounds = |args: &[&str]| {
+        let out = lab(&[args, &["--bound", "160ms"]].concat(), b"");
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    };
+    let text = bounds(&["mq-deadline"]);
+    // 6143 others, two at the device and itself, 160 ms each.
+    assert!(text.contains("a write behind all others: 6143 dispatches, 983.360 s"), "{text}");
+    assert!(text.contains("two classes have requests: no bound: more than one class"), "{text}");
+    assert!(!bounds(&["mq-deadline", "--rules", "5.10"]).contains("two classes"));
+    let text = bounds(&["mq-deadline", "--set", "writes_starved=0"]);
+    assert!(text.contains("a read, the oldest: no bound: writes_starved=0"), "{text}");
+    assert!(bounds(&["bfq"]).contains("alone in its stream: no bound: slice_idle is not 0"));
+    let text = bounds(&["bfq", "--set", "slice_idle=0", "--set", "max_budget=2048"]);
+    assert!(text.contains("alone in its stream: 8193 sectors of its class, 1.760"), "{text}");
+    assert!(bounds(&["kyber"]).contains("a read behind all others: 207 dispatches"));
+    assert!(bounds(&["none"]).contains("any: 127 dispatches"));
+    for name in mmc_sched::AnyPolicy::NAMES {
+        assert!(bounds(&[name]).starts_with("longest waits "), "{name}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_one_line_that_names_the_value_with_status_2() {
     for (args, named) in [
         (&["deadlin"][..], "deadlin"),
@@ -283,6 +309,8 @@ fn wrong_usage_is_one_line_that_names_the_value_with_status_2() {
         (&["mq-deadline", "--set", "fifo_batch"], "fifo_batch"),
         (&["bfq", "--set", "slice_idle=x"], "slice_idle"),
         (&["none", "--set", "a=1"], "no tunables"),
+        (&["none", "--bound", "soon"], "soon"),
+        (&["none", "--bound", "0s"], "0s"),
     ] {
         let out = lab(args, b"");
         let error = String::from_utf8_lossy(&out.stderr);

@@ -11,19 +11,22 @@
 //! | [`mq_deadline`] | read B·(p + 2 + ⌊p/s⌋) − 1, write B·(p + 1)·(s + 1) − 1 | dispatches after it is due |
 //! | [`deadline`] | that N, and N + ⌊N/B⌋ + 1; a lower class (q + 1)·(B + 1) − 1 | dispatches after it is due, or aged |
 //! | [`bfq`] | (Q + ℓ + B)·Φ/w + B | sectors charged after arrival |
+//! | [`kyber`] | m + (⌊m/b⌋ + 1)·(26 − b) | dispatches after arrival |
+//! | [`cfq`] | none | |
 //! | `ftb` | its own: TP1 to TP3 | time, see `docs/ftb.md` |
-//! | `cfq`, `kyber` | none is claimed | |
 //!
 //! `mq-deadline` and `deadline`: B is `fifo_batch` (at least 1), s is `writes_starved` (at least 1), p the requests
 //! ahead in the list of its direction when it is due, q the older ones in the classes below real time. `bfq`: B is
 //! the largest budget, ℓ and Q the sectors of the request and before it in its stream, Φ/w the inverse of its share.
+//! `kyber`: m requests ahead in its list, which sends b in a row.
 
 use mmc_time::Duration;
 
 /// The longest wait of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// At most so many other dispatches between the instant the request is due and its own.
+    /// At most so many other dispatches between the instant the request is due (`none`, `kyber`: between its arrival)
+    /// and its own.
     Dispatches(u64),
     /// At most so many sectors charged in its class from its arrival on, its own included, when it goes out. What
     /// is charged is at least what is given out.
@@ -53,6 +56,20 @@ pub enum Why {
     /// Requests are put at the head again and again.
     #[error("requests inserted at the head go first, the last one before the others")]
     AtHead,
+    /// The list of the request has as many at the device as it may (`kyber`).
+    #[error("the list is at its limit at the device: a completion of its own comes first")]
+    ListAtLimit,
+    /// A higher class is in use (`cfq`).
+    #[error("a higher class with work leaves nothing to the classes below it")]
+    HigherBacklog,
+    /// The request is async (`cfq`).
+    #[error("each sync arrival takes the device from the async requests")]
+    SyncArrivals,
+    /// Anything else (`cfq`).
+    #[error(
+        "a request that arrives while the queue that has the device is empty goes before all that wait, each time anew"
+    )]
+    Newcomers,
     /// A higher class is in use (`bfq`).
     #[error("a higher class takes all sectors but one request each 200 ms")]
     HigherClass,
@@ -223,6 +240,43 @@ pub fn bfq<const N: usize>(policy: &crate::Bfq<N>, x: Share) -> Bound {
 #[must_use]
 pub const fn none(queued: u32) -> Bound {
     Bound::Dispatches(queued.saturating_sub(1) as u64)
+}
+
+/// The bound of `kyber`, in dispatches after arrival, for a request of this operation with `ahead` requests before
+/// it in its list, of which `limited` says that it may send no more to the device now. Requeued runs go before all lists:
+/// one is one dispatch more.
+///
+/// ```
+/// use mmc_sched::{Op, bound::{Bound, kyber}};
+/// assert_eq!(kyber(Op::Read, 0, false), Bound::Dispatches(10));
+/// assert_eq!(kyber(Op::Write, 127, false), Bound::Dispatches(127 + 16 * 18));
+/// ```
+#[cfg(feature = "kyber")]
+#[must_use]
+pub fn kyber(op: crate::Op, ahead: u32, limited: bool) -> Bound {
+    use crate::kyber::Domain;
+    if limited {
+        return Bound::Unbounded(Why::ListAtLimit);
+    }
+    let (own, mut all) = (u64::from(Domain::of(op).batch()), 0_u64);
+    for domain in Domain::ALL {
+        all = all.saturating_add(u64::from(domain.batch()));
+    }
+    let m = u64::from(ahead);
+    let rounds = m.checked_div(own).unwrap_or(m).saturating_add(1);
+    Bound::Dispatches(m.saturating_add(rounds.saturating_mul(all.saturating_sub(own))))
+}
+
+/// Why `cfq` has no bound for a request that is `sync` or not, with a `higher` class in use or not: it promises none to
+/// anybody, and is here to be compared with.
+#[cfg(feature = "cfq")]
+#[must_use]
+pub const fn cfq(sync: bool, higher: bool) -> Bound {
+    Bound::Unbounded(match (sync, higher) {
+        (_, true) => Why::HigherBacklog,
+        (false, false) => Why::SyncArrivals,
+        (true, false) => Why::Newcomers,
+    })
 }
 
 /// A bound in sectors as time, from arrival to the end of the request's own service: with what the device holds

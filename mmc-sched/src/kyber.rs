@@ -21,7 +21,7 @@
 //!
 //! *Longest wait*: the head of a list is next after at most 10 other requests for reads, 18 for writes, 25 for the
 //! others; the m-th behind it in a list with b in a row waits for the m before it and ⌊m/b + 1⌋·(26 − b) of other
-//! lists. No list starves. A stream waits for all that came before it.
+//! lists ([`bound::kyber`](crate::bound::kyber)). No list starves. A stream waits for all that came before it.
 //!
 //! *Left out or different*: no lists per processor; a requeued run goes out before all lists, in Linux before its
 //! own; a run of several requests is measured once, from the arrival of the oldest to the end of the last. Merging is
@@ -95,7 +95,8 @@ impl Domain {
             Self::Other => 16,
         }
     }
-    const fn batch(self) -> u32 {
+    /// Requests it sends in a row.
+    pub(crate) const fn batch(self) -> u32 {
         match self {
             Self::Read => 16,
             Self::Write => 8,

@@ -13,8 +13,8 @@
 //! | `mq-deadline` ([`mq_deadline`]) | Linux', decision by decision: rules 7.3 and 5.10 | [`bound::mq_deadline`] |
 //! | `deadline` ([`mod@deadline`]) | ours: the same idea with its promises kept | [`bound::deadline`] |
 //! | `bfq` ([`bfq`]) | fair shares of service by weight | [`bound::bfq`] |
-//! | `cfq` ([`cfq`]) | Linux' of before blk-mq: slices of time by level | none |
-//! | `kyber` ([`kyber`]) | Linux' for fast devices: first come, first served in four lists | its module |
+//! | `cfq` ([`cfq`]) | Linux' of before blk-mq: slices of time by level | none: [`bound::cfq`] |
+//! | `kyber` ([`kyber`]) | Linux' for fast devices: first come, first served in four lists | [`bound::kyber`] |
 //! | `ftb` ([`ftb`]) | ours: fair shares of device time, one command at most in front of what is waited for | `docs/ftb.md` |
 //!
 //! The proofs of the bounds are in `docs/bounds.md`.

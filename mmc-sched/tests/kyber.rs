@@ -3,6 +3,7 @@
 
 mod support;
 
+use mmc_sched::bound::{Bound, Why, kyber};
 use mmc_sched::kyber::Domain;
 use mmc_sched::{
     Dispatch, Flags, Inserted, Kind, Kyber, Limits, Merges, Op, Outcome, Queue, Request, RequestId,
@@ -73,6 +74,7 @@ fn a_list_at_its_limit_waits_for_a_completion_of_its_own() {
         assert_eq!(get(&mut q, T), Some(*id));
     }
     assert_eq!(q.dispatch(T), Dispatch::Wait { at: None, completion: true });
+    assert_eq!(kyber(Op::WriteZeroes, 0, true), Bound::Unbounded(Why::ListAtLimit));
     let read = put(&mut q, Op::Read, 100, T);
     assert_eq!(get(&mut q, T), Some(read), "others are not held back");
     done(&mut q, read, T);
@@ -195,6 +197,40 @@ fn merging_looks_at_the_newest_eight() {
     assert_eq!(q.merge(&sync, T).unwrap().1, Inserted::Merged { into: id }, "one list for both kinds");
 }
 
+/// The lists before the victim's are full again and again, and their batches just begin: the bound is met.
+#[test]
+fn the_adversary_reaches_the_bound_of_the_head_of_each_list() {
+    for (op, ahead) in
+        [(Op::Read, 0), (Op::Write, 0), (Op::Discard, 0), (Op::WriteZeroes, 0), (Op::Write, 20)]
+    {
+        let mut q = queue();
+        for n in 0..200 {
+            for other in OPS.into_iter().filter(|o| *o != op) {
+                put(&mut q, other, n, T);
+            }
+        }
+        // Until the round has just passed the victim's list.
+        let after = OPS[(OPS.iter().position(|o| *o == op).unwrap() + 1) % 4];
+        loop {
+            let id = get(&mut q, T).unwrap();
+            let first = q.request(id).unwrap().op == after;
+            done(&mut q, id, T);
+            if first {
+                break;
+            }
+        }
+        // One of the next list's batch is gone; its victim comes a moment later.
+        let victim = (0..=ahead).map(|n| put(&mut q, op, 1000 + n, T)).last().unwrap();
+        let mut waited = 1;
+        while let Some(id) = get(&mut q, T).filter(|id| *id != victim) {
+            done(&mut q, id, T);
+            waited += 1;
+        }
+        let Bound::Dispatches(bound) = kyber(op, ahead as u32, false) else { panic!("a bound") };
+        assert_eq!(waited, bound, "{op:?} behind {ahead}");
+    }
+}
+
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn memory() {
@@ -219,10 +255,10 @@ proptest! {
                     break;
                 }
                 let m = waiting.iter().filter(|w| q.request(w.0).unwrap().op == op).count() as u64;
-                let b = [16, 8, 1, 1][what];
+                let Bound::Dispatches(bound) = kyber(op, m as u32, false) else { panic!("a bound") };
                 n += 1;
                 let id = put(&mut q, op, n, T);
-                waiting.push((id, dispatched, m + (m / b + 1) * (26 - b)));
+                waiting.push((id, dispatched, bound));
             }
             for _ in 0..burst / 2 + 1 {
                 let Some(id) = get(&mut q, T) else { break };

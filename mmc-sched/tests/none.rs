@@ -1,9 +1,13 @@
 //! `none`: first in, first out, with a try to merge into the newest eight.
 
+use mmc_sched::bound::{Bound, none};
 use mmc_sched::{
     Dispatch, Inserted, Kind, NoSched, Op, Queue, Request, Scheduler, Slot, StreamId, TuneError,
 };
 use mmc_time::Instant;
+use proptest::prelude::*;
+
+mod support;
 
 const T: Instant = Instant::ZERO;
 
@@ -53,4 +57,35 @@ fn it_has_no_tunables_and_no_reserve() {
     assert!(q.tunable(0).is_none());
     assert_eq!(q.tune("read_expire", "5"), Err(TuneError::Unknown));
     assert_eq!([q.admits(Kind::Read, 64), q.admits(Kind::Async, 64), q.admits(Kind::Async, 0)], [64, 64, 1]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: support::cases(64), ..ProptestConfig::default() })]
+
+    /// Whatever comes later, merged or not: a request waits for those that were queued before it.
+    #[test]
+    fn no_request_waits_longer_than_the_bound(steps in prop::collection::vec((any::<bool>(), 0u64..12), 1..300)) {
+        let mut q = Queue::new([Slot::FREE; 64], NoSched::new());
+        let mut waiting: Vec<(mmc_sched::RequestId, u64, u64)> = Vec::new();
+        let mut dispatched = 0;
+        for (add, n) in steps {
+            if add {
+                let r = write(n * 8);
+                let added = q.merge(&r, T).or_else(|| q.insert(r, T).ok());
+                if let Some((id, _)) = added {
+                    let Bound::Dispatches(bound) = none(q.queued() as u32) else { panic!("a bound") };
+                    waiting.push((id, dispatched, bound));
+                }
+            } else if let Dispatch::Run(run) = q.dispatch(T) {
+                let members = core::iter::successors(Some(run.head), |id| q.next_member(*id));
+                for id in members.collect::<Vec<_>>() {
+                    let i = waiting.iter().position(|w| w.0 == id).expect("waits");
+                    let (_, since, bound) = waiting.swap_remove(i);
+                    prop_assert!(dispatched - since <= bound, "{} > {bound}", dispatched - since);
+                    q.complete(id, mmc_sched::Outcome { blocks: 8, failed: false }, T);
+                }
+                dispatched += 1;
+            }
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! `mmc-lab sched`: one policy by hand, over standard input.
 
 use crate::sched_shell::Shell;
+use crate::sched_shell::bounds::table;
+use crate::units::parse_time;
+use mmc_time::Duration;
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
 
@@ -19,6 +22,7 @@ A command that makes no sense is answered with one line, E and what is wrong, an
 Examples:
   printf 'i 1 w be4 0 8\\ni 2 r be4 64 8\\nd\\nd\\n' | mmc-lab sched mq-deadline
   printf 'i 1 w 0 1 0 1024\\ni 2 r 1 2 9000 8\\nd\\nd\\nn\\n' | mmc-lab sched bfq --set slice_idle=0
+  mmc-lab sched mq-deadline --set fifo_batch=1 --bound 160ms
   python3 replay.py 'mmc-lab sched mq-deadline' deadline/*.jsonl
 
 Exit status: 0 done, 1 reading or writing failed, 2 wrong usage.")]
@@ -31,6 +35,9 @@ pub struct Args {
     /// Sets a tunable, now and at each reset
     #[arg(long = "set", value_name = "NAME=VALUE")]
     sets: Vec<String>,
+    /// Prints how long requests may wait under these settings at a device that needs at most TIME for one, and exits
+    #[arg(long, value_name = "TIME")]
+    bound: Option<String>,
 }
 
 /// Longest command in bytes.
@@ -47,6 +54,27 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(text) = &args.bound {
+        let slowest = match parse_time(text) {
+            Ok(ns) if ns > 0 => Duration::from_nanos(ns),
+            Ok(_) => {
+                eprintln!("mmc-lab: --bound {text}: no device serves a request in no time");
+                return ExitCode::from(2);
+            }
+            Err(e) => {
+                eprintln!("mmc-lab: --bound: {e}");
+                return ExitCode::from(2);
+            }
+        };
+        let mut out = std::io::stdout().lock();
+        for line in table(&shell, slowest) {
+            // A closed pipe is the reader's wish.
+            if writeln!(out, "{line}").is_err() {
+                break;
+            }
+        }
+        return ExitCode::SUCCESS;
+    }
     match converse(&mut shell, std::io::stdin().lock(), std::io::stdout().lock()) {
         // A closed pipe (`| head`) is the reader's wish.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -46,6 +46,11 @@ pub struct Shell {
 }
 
 impl Shell {
+    /// The policy as it is set now.
+    #[must_use]
+    pub fn policy(&self) -> &MqDeadline {
+        self.queue.policy()
+    }
     /// `policy` with these tunables.
     ///
     /// # Errors

@@ -51,6 +51,11 @@ pub struct Shell {
 }
 
 impl Shell {
+    /// The policy as it is set now.
+    #[must_use]
+    pub fn policy(&self) -> &AnyPolicy {
+        self.queue.policy()
+    }
     /// `policy` with these tunables.
     ///
     /// # Errors
