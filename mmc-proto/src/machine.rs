@@ -21,7 +21,7 @@ mod tune;
 mod watch;
 
 pub use conductor::{Conductor, Turn};
-pub use erase::{Erase, EraseScript};
+pub use erase::{Erase, EraseError, EraseScript};
 pub use health::{Background, Health, Spare, Wear};
 pub use identify::{
     Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, IoPart, MMC_READ_LIMIT, MMC_WRITE_LIMIT,

@@ -8,7 +8,7 @@
 //! Nothing but CMD13 (and CMD22) may come between the three, so that an error begins nothing: the next command forgets
 //! the range.
 
-use super::talk::{PLAIN, Say, Script, Talk, ready_limit};
+use super::talk::{PLAIN, Say, Script, Talk, TalkError, ready_limit};
 use super::transfer::{CardTraits, TransferCause};
 use crate::command::{Address, Command};
 use crate::host::Reply;
@@ -63,6 +63,9 @@ pub struct EraseScript {
 /// Erases, discards or trims whole blocks. `Ok` is the number of blocks, all of them; after an error in the phase
 /// `Erase` or later any of them may be gone, and those of [`progress`](Self::progress) are.
 pub type Erase = Talk<EraseScript>;
+
+/// The first error of an erase.
+pub type EraseError = TalkError;
 
 impl Erase {
     /// On an SD card: `blocks` blocks from `lba` on. The time allowed is [`erase_limit`]'s, which depends on `ssr`.
