@@ -1,8 +1,8 @@
-//! SD cards on an SPI bus, byte by byte (`spec/card.md` §16), over the same state machine as on the SD bus.
+//! SD and MMC cards on an SPI bus, byte by byte (`spec/card.md` §16), over the same state machine as on the SD bus.
 //!
 //! It is not a model of bits or of edges: mode 0 and whole bytes are taken for granted.
 //!
-//! * [`SpiSd`] is the card on the command level, for those who speak in commands;
+//! * [`SpiSd`] and [`SpiMmc`] are the card on the command level, for those who speak in commands;
 //! * [`Link`] is the same card behind its four wires: one byte in, one byte out;
 //! * [`Spi`] puts it on a bus with a clock: every byte takes its time. With the feature `embedded-hal` it hands out
 //!   what a foreign driver asks for: `Spi::device`, `Spi::bus`, `Spi::chip_select`, `Spi::delay`.
@@ -30,14 +30,16 @@
 #[cfg(feature = "embedded-hal")]
 mod hal;
 mod link;
+mod mmc;
 mod mode;
 
 #[cfg(feature = "embedded-hal")]
 pub use hal::{BusError, Delay, Device, Select, Wires};
 pub use link::Link;
-pub use mode::SpiSd;
+pub use mmc::SpiMmc;
+pub use mode::{SpiMode, SpiSd};
 
-use crate::card::SdCard;
+use crate::card::{MmcCard, SdCard};
 use crate::clock::Clock;
 use crate::drive::{Bound, Overrun, Spent, Watch};
 use crate::fault::{Faulty, Invalid, Script};
@@ -88,12 +90,18 @@ impl Default for SpiConfig {
 
 /// A card on a bus with a clock of its own; clones are handles on the same bus. The card has its supply from the
 /// start, and the bus begins at 400 kHz.
-#[derive(Clone, Debug)]
-pub struct Spi(Arc<Mutex<Inner>>);
+#[derive(Debug)]
+pub struct Spi<C = SpiSd>(Arc<Mutex<Inner<C>>>);
+
+impl<C> Clone for Spi<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 #[derive(Debug)]
-struct Inner {
-    link: Link,
+struct Inner<C> {
+    link: Link<C>,
     clock: Clock,
     hz: u32,
     selected: bool,
@@ -107,12 +115,28 @@ impl Spi {
     /// # Errors
     /// [`Invalid`] for a script that this card cannot follow.
     pub fn new(card: SdCard, script: Script, config: SpiConfig, clock: Clock) -> Result<Self, Invalid> {
-        let mut link = Link::new(Faulty::new(SpiSd::new(card), script)?, config, clock.now());
+        Self::with_card(SpiSd::new(card), script, config, clock)
+    }
+}
+
+impl Spi<SpiMmc> {
+    /// Puts an MMC card, which follows `script`, on a bus.
+    ///
+    /// # Errors
+    /// [`Invalid`] for a script that this card cannot follow.
+    pub fn mmc(card: MmcCard, script: Script, config: SpiConfig, clock: Clock) -> Result<Self, Invalid> {
+        Self::with_card(SpiMmc::new(card), script, config, clock)
+    }
+}
+
+impl<C: SpiMode> Spi<C> {
+    fn with_card(card: C, script: Script, config: SpiConfig, clock: Clock) -> Result<Self, Invalid> {
+        let mut link = Link::new(Faulty::new(card, script)?, config, clock.now());
         link.bus(400_000, clock.now());
         let inner = Inner { link, clock, hz: 400_000, selected: false, watch: None, bytes: 0 };
         Ok(Self(Arc::new(Mutex::new(inner))))
     }
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner<C>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Sends one byte and takes one; eight clocks pass.
@@ -172,7 +196,7 @@ impl Spi {
         self.lock().clock.clone()
     }
     /// Lends the card at the end of the wires to `f`.
-    pub fn with<R>(&self, f: impl FnOnce(&mut Faulty<SpiSd>) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut Faulty<C>) -> R) -> R {
         f(self.lock().link.card_mut())
     }
     /// What the host did wrong so far.
@@ -190,7 +214,7 @@ impl Spi {
     }
 }
 
-impl Inner {
+impl<C: SpiMode> Inner<C> {
     fn allows(&self, time: Duration) -> Result<(), Overrun> {
         let now = self.clock.now();
         self.watch.map_or(Ok(()), |w| w.wait(now, now + time))

@@ -1,8 +1,8 @@
 //! An SD card on an SPI bus, byte by byte as a host of the standard would see it (`spec/card.md` §16).
 
-use mmc_mock::card::{SdCard, SdConfig, Version};
+use mmc_mock::card::{MmcCard, SdCard, SdConfig, Version};
 use mmc_mock::drive::{Bound, Overrun};
-use mmc_mock::spi::{Spi, SpiConfig};
+use mmc_mock::spi::{Spi, SpiConfig, SpiMmc, SpiMode, SpiSd};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Clock, zoo};
 use mmc_time::Duration;
@@ -33,7 +33,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// A host that knows the standard and waits for at most a second.
-struct Host(Spi);
+struct Host<C = SpiSd>(Spi<C>);
 
 impl Host {
     fn new(config: SdConfig, script: &str, wires: SpiConfig) -> Self {
@@ -50,6 +50,9 @@ impl Host {
         host.0.set_hz(25_000_000);
         host
     }
+}
+
+impl<C: SpiMode> Host<C> {
     fn byte(&self) -> u8 {
         self.0.exchange(0xff).unwrap()
     }
@@ -339,27 +342,35 @@ proptest! {
         strict in any::<bool>(),
     ) {
         let h = Host::ready(ideal(), "", SpiConfig { strict_select: strict, ..SpiConfig::default() });
-        let mut rest = bytes.iter();
-        for (index, arg, toggle) in frames {
-            h.frame(index, arg);
-            for b in rest.by_ref().take(30) {
-                h.0.exchange(*b).unwrap();
-            }
-            if toggle {
-                h.0.select(false);
-                h.0.select(true);
-            }
-        }
-        for b in rest {
+        prop_assert!(survives(&h, &bytes, &frames));
+        prop_assert_eq!(h.initialise(), Ok(true));
+        let h = mmc("takems-256mb", "");
+        wake(&h);
+        prop_assert!(survives(&h, &bytes, &frames));
+        wake(&h);
+    }
+}
+
+/// Whether the card hears CMD0 after all this.
+fn survives<C: SpiMode>(h: &Host<C>, bytes: &[u8], frames: &[(u8, u32, bool)]) -> bool {
+    let mut rest = bytes.iter();
+    for &(index, arg, toggle) in frames {
+        h.frame(index, arg);
+        for b in rest.by_ref().take(30) {
             h.0.exchange(*b).unwrap();
         }
-        prop_assert!(h.violations().len() <= 600);
-        // Whatever it thinks it is doing, a block's worth of clocks and CMD0 end it.
-        h.bytes(520);
-        let again = (0..4).any(|_| h.command(0, 0) == Some(1));
-        prop_assert!(again);
-        prop_assert_eq!(h.initialise(), Ok(true));
+        if toggle {
+            h.0.select(false);
+            h.0.select(true);
+        }
     }
+    for b in rest {
+        h.0.exchange(*b).unwrap();
+    }
+    assert!(h.violations().len() <= 600);
+    // Whatever it thinks it is doing, a block's worth of clocks and CMD0 end it.
+    h.bytes(520);
+    (0..4).any(|_| h.command(0, 0) == Some(1))
 }
 
 #[test]
@@ -408,4 +419,78 @@ fn the_last_sector_is_read_by_itself_and_some_cards_know_no_cmd18() {
     h.busy();
     assert_eq!(h.command(17, 0), Some(0));
     assert!(h.read(512).is_ok());
+}
+
+/// An MMC card after the 80 clocks, selected.
+fn mmc(name: &str, script: &str) -> Host<SpiMmc> {
+    let card = MmcCard::new(zoo::mmc(name, Profile::ideal(), 1).unwrap()).unwrap();
+    let spi = Spi::mmc(card, script.parse().unwrap(), SpiConfig::default(), Clock::new()).unwrap();
+    spi.bounded(Bound { time: Duration::from_secs(20), steps: 4_000_000 });
+    spi.start_up().unwrap();
+    spi.select(true);
+    Host(spi)
+}
+
+/// CMD1 until the card is ready; whether it counts sectors.
+fn wake(h: &Host<SpiMmc>) -> bool {
+    assert_eq!(h.command(0, 0), Some(1));
+    assert_eq!(h.command(8, 0x1aa), Some(5), "no SD card of version 2");
+    assert_eq!(h.command(55, 0), Some(5), "no SD card at all");
+    for _ in 0..100 {
+        match h.command(1, 1 << 30) {
+            Some(0) => {
+                assert_eq!(h.command(58, 0), Some(0));
+                return h.bytes(4)[0] & 0x40 != 0;
+            }
+            Some(1) => h.0.wait(Duration::from_millis(10)),
+            other => panic!("CMD1: {other:?}"),
+        }
+    }
+    panic!("never ready");
+}
+
+#[test]
+fn an_mmc_card_is_told_from_an_sd_card_and_serves() {
+    for (name, ext_csd) in [("mmc-6600-32mb", false), ("takems-256mb", true)] {
+        let h = mmc(name, "");
+        let config = zoo::mmc(name, Profile::ideal(), 1).unwrap();
+        assert_eq!(wake(&h), config.sector_addressed(), "{name}");
+        h.0.set_hz(20_000_000);
+        for (index, register) in [(9, config.csd), (10, config.cid)] {
+            assert_eq!(h.command(index, 0), Some(0));
+            assert_eq!(h.read(16).unwrap()[..15], register[..15], "{name}");
+        }
+        assert_eq!(h.command(8, 0), Some(if ext_csd { 0 } else { 4 }), "{name}: EXT_CSD");
+        if ext_csd {
+            assert_eq!(h.read(512).unwrap()[..], config.ext_csd.as_ref().unwrap()[..], "{name}");
+        }
+        let block: Vec<u8> = (0..512).map(|i| (i / 3) as u8).collect();
+        assert_eq!(h.command(24, 7 * 512), Some(0));
+        assert_eq!(h.write(0xfe, &block), 5);
+        h.busy();
+        assert_eq!((h.command(13, 0), h.byte()), (Some(0), 0));
+        assert_eq!(h.command(18, 6 * 512), Some(0));
+        assert_eq!(h.read(512), Ok(vec![0; 512]));
+        assert_eq!(h.read(512), Ok(block), "{name}");
+        h.command(12, 0);
+        h.busy();
+        assert_eq!(h.command(2, 0), Some(4), "there is no CMD2 in SPI mode");
+        assert_eq!(h.violations(), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn an_mmc_card_tells_why_it_refuses_a_block() {
+    let h = mmc("takems-256mb", "at CMD17: block 0 crc");
+    wake(&h);
+    let last = (zoo::mmc("takems-256mb", Profile::ideal(), 1).unwrap().sectors() - 1) as u32 * 512;
+    assert_eq!(h.command(25, last), Some(0));
+    assert_eq!(h.write(0xfc, &[1; 512]), 5);
+    h.busy();
+    assert_eq!(h.write(0xfc, &[1; 512]), 0x0d, "write error: behind the end");
+    h.busy();
+    h.command(12, 0);
+    h.busy();
+    assert_eq!((h.command(17, 0), h.read(512)), (Some(0), Err(0xfe)), "the script strikes");
+    assert_eq!((h.command(17, 0), h.read(512)), (Some(0), Ok(vec![0; 512])));
 }

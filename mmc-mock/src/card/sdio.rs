@@ -536,6 +536,9 @@ impl Medium for SdioCard {
     fn volatile(&mut self) -> usize {
         self.memory.as_mut().map_or(0, Medium::volatile)
     }
+    fn tells_status(&self, app: bool, index: u8) -> bool {
+        app || !matches!(index, 3 | 8 | 52 | 53 | 58)
+    }
     fn lose(&mut self, survivors: &[usize]) {
         if let Some(memory) = &mut self.memory {
             memory.lose(survivors);

@@ -1,6 +1,6 @@
 //! The traits of `embedded-hal` 1.0, for drivers of others.
 
-use super::Spi;
+use super::{Spi, SpiMode, SpiSd};
 use crate::drive::Overrun;
 use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::{self, OutputPin};
@@ -19,58 +19,79 @@ impl spi::Error for BusError {
 }
 
 /// An [`SpiDevice`]: the bus and the chip select of one card.
-#[derive(Clone, Debug)]
-pub struct Device {
-    spi: Spi,
+#[derive(Debug)]
+pub struct Device<C = SpiSd> {
+    spi: Spi<C>,
     held: bool,
 }
 
 /// An [`SpiBus`], without the chip select.
-#[derive(Clone, Debug)]
-pub struct Wires(Spi);
+#[derive(Debug)]
+pub struct Wires<C = SpiSd>(Spi<C>);
 
 /// The chip select as a pin; low selects.
-#[derive(Clone, Debug)]
-pub struct Select(Spi);
+#[derive(Debug)]
+pub struct Select<C = SpiSd>(Spi<C>);
 
 /// Moves the virtual clock.
-#[derive(Clone, Debug)]
-pub struct Delay(Spi);
+#[derive(Debug)]
+pub struct Delay<C = SpiSd>(Spi<C>);
 
-impl Spi {
+impl<C> Clone for Device<C> {
+    fn clone(&self) -> Self {
+        Self { spi: self.spi.clone(), held: self.held }
+    }
+}
+impl<C> Clone for Wires<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+impl<C> Clone for Select<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+impl<C> Clone for Delay<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<C: SpiMode> Spi<C> {
     /// An `SpiDevice` that, as the trait demands, raises chip select after each transaction.
     #[must_use]
-    pub fn device(&self) -> Device {
+    pub fn device(&self) -> Device<C> {
         Device { spi: self.clone(), held: false }
     }
     /// An `SpiDevice` that leaves chip select to [`Spi::select`] or [`Spi::chip_select`], for drivers that cut one
     /// command into many transactions.
     #[must_use]
-    pub fn held_device(&self) -> Device {
+    pub fn held_device(&self) -> Device<C> {
         Device { spi: self.clone(), held: true }
     }
     /// The bus alone.
     #[must_use]
-    pub fn bus(&self) -> Wires {
+    pub fn bus(&self) -> Wires<C> {
         Wires(self.clone())
     }
     /// The chip select alone.
     #[must_use]
-    pub fn chip_select(&self) -> Select {
+    pub fn chip_select(&self) -> Select<C> {
         Select(self.clone())
     }
     /// A delay in virtual time.
     #[must_use]
-    pub fn delay(&self) -> Delay {
+    pub fn delay(&self) -> Delay<C> {
         Delay(self.clone())
     }
 }
 
-impl spi::ErrorType for Wires {
+impl<C: SpiMode> spi::ErrorType for Wires<C> {
     type Error = BusError;
 }
 
-impl SpiBus for Wires {
+impl<C: SpiMode> SpiBus for Wires<C> {
     fn read(&mut self, words: &mut [u8]) -> Result<(), BusError> {
         for w in words {
             *w = self.0.exchange(0xff)?;
@@ -103,11 +124,11 @@ impl SpiBus for Wires {
     }
 }
 
-impl spi::ErrorType for Device {
+impl<C: SpiMode> spi::ErrorType for Device<C> {
     type Error = BusError;
 }
 
-impl SpiDevice for Device {
+impl<C: SpiMode> SpiDevice for Device<C> {
     fn transaction(&mut self, operations: &mut [Operation<'_, u8>]) -> Result<(), BusError> {
         if !self.held {
             self.spi.select(true);
@@ -130,11 +151,11 @@ impl SpiDevice for Device {
     }
 }
 
-impl digital::ErrorType for Select {
+impl<C: SpiMode> digital::ErrorType for Select<C> {
     type Error = std::convert::Infallible;
 }
 
-impl OutputPin for Select {
+impl<C: SpiMode> OutputPin for Select<C> {
     fn set_low(&mut self) -> Result<(), Self::Error> {
         self.0.select(true);
         Ok(())
@@ -145,7 +166,7 @@ impl OutputPin for Select {
     }
 }
 
-impl DelayNs for Delay {
+impl<C: SpiMode> DelayNs for Delay<C> {
     fn delay_ns(&mut self, ns: u32) {
         self.0.wait(Duration::from_nanos(ns.into()));
     }

@@ -1,7 +1,7 @@
 //! The wires of a card in SPI mode: bytes to commands and blocks, answers and blocks to bytes.
 
-use super::{SpiConfig, SpiSd};
-use crate::card::{Bits, Capacity, Card, Sent, Token, crc7};
+use super::{SpiConfig, SpiMode, SpiSd};
+use crate::card::{Bits, Card, Sent, Token, crc7};
 use crate::fault::Faulty;
 use mmc_time::Instant;
 use std::collections::VecDeque;
@@ -37,8 +37,8 @@ struct Run {
 
 /// A card behind its wires. Time goes with the bytes: an instant is the end of a byte.
 #[derive(Debug)]
-pub struct Link {
-    card: Faulty<SpiSd>,
+pub struct Link<C = SpiSd> {
+    card: Faulty<C>,
     config: SpiConfig,
     selected: bool,
     /// CMD0 with chip select low has come.
@@ -60,10 +60,10 @@ pub struct Link {
     violations: Vec<String>,
 }
 
-impl Link {
+impl<C: SpiMode> Link<C> {
     /// Powers `card` at `now` and connects it.
     #[must_use]
-    pub fn new(card: Faulty<SpiSd>, config: SpiConfig, now: Instant) -> Self {
+    pub fn new(card: Faulty<C>, config: SpiConfig, now: Instant) -> Self {
         let mut card = card.in_spi_mode();
         card.power(true, now);
         Self {
@@ -85,11 +85,11 @@ impl Link {
     }
     /// The card.
     #[must_use]
-    pub fn card(&self) -> &Faulty<SpiSd> {
+    pub fn card(&self) -> &Faulty<C> {
         &self.card
     }
     /// The card, for a test's back door.
-    pub fn card_mut(&mut self) -> &mut Faulty<SpiSd> {
+    pub fn card_mut(&mut self) -> &mut Faulty<C> {
         &mut self.card
     }
     /// What the host did wrong so far, on the wires first, then what the card says.
@@ -203,7 +203,7 @@ impl Link {
             Sent::Nothing => {
                 self.run = None;
                 // Why not: the bits tell it; none of them: the card fell silent.
-                if let Some(token) = error_token(self.card.card().sd().pending_status()) {
+                if let Some(token) = error_token(self.card.card().pending_status()) {
                     self.output.push_back(token);
                 }
             }
@@ -280,7 +280,9 @@ impl Link {
         let idle = u8::from(self.idle);
         match (index, bits[0]) {
             // R3 and R7.
-            (58, 0x3f) | (8, 8) if index == 58 || value & (ILLEGAL | COM_CRC) == 0 => {
+            (58, 0x3f) | (8, 8)
+                if index == 58 || (value & (ILLEGAL | COM_CRC) == 0 && answer.data.is_none()) =>
+            {
                 self.respond(&[idle, bits[1], bits[2], bits[3], bits[4]]);
             }
             _ if index == 59 && !self.config.no_crc_command && value & COM_CRC == 0 => {
@@ -299,10 +301,8 @@ impl Link {
         }
         self.end = None;
         if index == 18 {
-            let config = self.card.card().sd().config();
-            let unit = if config.capacity() == Capacity::Standard { 512 } else { 1 };
-            self.end = (config.sectors - 1).checked_sub(u64::from(arg) / unit);
-            self.end = self.end.filter(|_| self.config.last_by_single_only);
+            let to_go = self.card.card().blocks_to_last(arg);
+            self.end = to_go.filter(|_| self.config.last_by_single_only);
             if self.config.no_multi_read {
                 return;
             }
@@ -357,7 +357,7 @@ impl Link {
             Token::Accepted => Some(0xe5),
             Token::CrcError => Some(0xeb),
             // Refused for a reason that CMD13 tells, or silence.
-            Token::Nothing => (self.card.card().sd().pending_status() != 0).then_some(0xed),
+            Token::Nothing => (self.card.card().pending_status() != 0).then_some(0xed),
         };
         self.output.extend(answer);
         self.busy |= u8::from(answer.is_some());

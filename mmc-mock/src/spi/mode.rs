@@ -5,10 +5,19 @@ use crate::fault::Medium;
 use crate::storage::Storage;
 use mmc_time::Instant;
 
-const ILLEGAL_COMMAND: u32 = 1 << 22;
+pub(super) const ILLEGAL_COMMAND: u32 = 1 << 22;
 /// What the card of the SD bus says of an earlier frame: in SPI mode each is answered at once.
-const PREVIOUS: u32 = ILLEGAL_COMMAND | 1 << 23;
+pub(super) const PREVIOUS: u32 = ILLEGAL_COMMAND | 1 << 23;
 const WINDOW: u32 = 0x00ff_8000;
+
+/// A card in SPI mode on the command level, as [`Link`](super::Link) needs it.
+pub trait SpiMode: Medium {
+    /// Error bits of the card status that no response has told yet.
+    fn pending_status(&self) -> u32;
+    /// How many blocks after the one that CMD18 with `arg` begins at the last of the card comes; `None`: `arg` is behind
+    /// it.
+    fn blocks_to_last(&self, arg: u32) -> Option<u64>;
+}
 
 /// An SD card that was reset in SPI mode: the same state machine without addresses. Commands of the SD bus that
 /// are not there are illegal; every command is answered.
@@ -80,7 +89,7 @@ impl SpiSd {
     }
 }
 
-fn short(index: u8, value: u32) -> Bits {
+pub(super) fn short(index: u8, value: u32) -> Bits {
     let [a, b, c, d] = value.to_be_bytes();
     Bits::Short([index, a, b, c, d, crc7(&[index, a, b, c, d]) << 1 | 1])
 }
@@ -190,6 +199,17 @@ impl Card for SpiSd {
     }
     fn violations(&self) -> Vec<String> {
         self.card.violations()
+    }
+}
+
+impl SpiMode for SpiSd {
+    fn pending_status(&self) -> u32 {
+        self.card.pending_status()
+    }
+    fn blocks_to_last(&self, arg: u32) -> Option<u64> {
+        let config = self.card.config();
+        let unit = if config.capacity() == Capacity::Standard { 512 } else { 1 };
+        (config.sectors - 1).checked_sub(u64::from(arg) / unit)
     }
 }
 
