@@ -51,15 +51,15 @@ const SD_TRIES: u8 = 3;
 /// … and before the slot counts as one without a card (about 170 ms; a cold card of version 1 may need them).
 const ALL_TRIES: u8 = 10;
 
-/// Longest wait for read data that [`CardTraits`] of an SD card state. The standard says 100 ms; cards that
+/// Longest wait for read data that [`CardTraits`](super::CardTraits) of an SD card state. The standard says 100 ms; cards that
 /// need up to 250 ms have been reported.
 pub const SD_READ_LIMIT: Duration = Duration::from_millis(500);
-/// Longest busy after a write that [`CardTraits`] of an SD card state. The standard says 250 ms (SDHC) and
+/// Longest busy after a write that [`CardTraits`](super::CardTraits) of an SD card state. The standard says 250 ms (SDHC) and
 /// 500 ms (SDXC); real cards take more than 900 ms, and Linux allows this.
 pub const SD_WRITE_LIMIT: Duration = Duration::from_secs(3);
-/// Longest wait for read data that [`CardTraits`] of an MMC state: what the slowest known parts need.
+/// Longest wait for read data that [`CardTraits`](super::CardTraits) of an MMC state: what the slowest known parts need.
 pub const MMC_READ_LIMIT: Duration = Duration::from_millis(600);
-/// Longest busy after a write that [`CardTraits`] of an MMC state.
+/// Longest busy after a write that [`CardTraits`](super::CardTraits) of an MMC state.
 pub const MMC_WRITE_LIMIT: Duration = Duration::from_secs(3);
 
 /// The application commands of this conversation; all others are [`Speed`]'s.
