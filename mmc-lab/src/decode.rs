@@ -13,7 +13,7 @@ use mmc_proto::command::Dialect;
 use mmc_proto::frame::FrameError;
 use mmc_proto::register::sdio::Cccr;
 use mmc_proto::register::{
-    Cid, CrcPolicy, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, RegisterError, Scr, Ssr, SwitchStatus,
+    Cid, CrcPolicy, Csd, ExtCsd, MmcCid, MmcCidV1, MmcCsd, Ocr, RegisterError, Scr, Ssr, SwitchStatus,
 };
 use mmc_proto::rpmb;
 use serde_json::{Map, Value};
@@ -95,9 +95,10 @@ impl Kind {
     /// Whether cards that speak `dialect` have such a thing.
     #[must_use]
     pub const fn exists_on(self, dialect: Dialect) -> bool {
-        match (self, dialect) {
-            (Self::Scr | Self::Ssr | Self::Switch | Self::Cccr | Self::Cis, Dialect::Mmc) => false,
-            (Self::ExtCsd | Self::Rpmb, Dialect::Sd | Dialect::Spi) => false,
+        let mmc = matches!(dialect, Dialect::Mmc);
+        match self {
+            Self::Scr | Self::Ssr | Self::Switch | Self::Cccr | Self::Cis => !mmc,
+            Self::ExtCsd | Self::Rpmb => mmc,
             _ => true,
         }
     }
@@ -137,6 +138,8 @@ pub struct Context {
     pub app: bool,
     /// Byte 192 of the EXT_CSD, on which the year of an MMC's CID depends.
     pub ext_csd_rev: Option<u8>,
+    /// SPEC_VERS of the MMC's CSD is 0 or 1: its CID has another layout.
+    pub mmc_v1: bool,
 }
 
 /// One thing that is wrong with the bytes.
@@ -273,6 +276,9 @@ fn exact(kind: Kind, bytes: &[u8], context: &Context) -> Decoded {
     let mut d = Decoded::default();
     let mmc = context.dialect == Dialect::Mmc;
     let done = match kind {
+        Kind::Cid if mmc && context.mmc_v1 => {
+            MmcCidV1::parse(bytes).map(|r| register::mmc_cid_v1(&mut d, &r))
+        }
         Kind::Cid if mmc => MmcCid::parse(bytes).map(|r| register::mmc_cid(&mut d, &r, context.ext_csd_rev)),
         Kind::Cid => Cid::parse(bytes).map(|r| register::cid(&mut d, &r)),
         Kind::Csd if mmc => MmcCsd::parse(bytes).map(|r| register::mmc_csd(&mut d, &r)),

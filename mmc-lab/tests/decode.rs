@@ -5,6 +5,7 @@ use mmc_lab::cli::decode::{Answer, answer};
 use mmc_lab::cli::{Cli, Command};
 use mmc_lab::decode::{Context, Kind, decode};
 use mmc_proto::command::Dialect;
+use mmc_proto::register::{MmcCsd, MmcCsdInfo};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -339,6 +340,15 @@ fn a_card_directory_is_decoded_whole() {
     assert!(got.err.iter().any(|e| e.starts_with("ocr: OCR")), "{:?}", got.err);
     assert!(got.err.iter().any(|e| e.starts_with("cid: input: 'n'")), "{:?}", got.err);
 
+    // The oldest MMCs say in their CSD that the CID is laid out otherwise.
+    let csd = MmcCsdInfo { spec_vers: 1, ..MmcCsd::new([0x26; 16]).info() }.emit().emit();
+    let csd: String = csd.iter().map(|b| format!("{b:02x}")).collect();
+    let old =
+        Folder::with("old", &[("type", "MMC"), ("cid", "0102034142434445464723 5eed0173 00"), ("csd", &csd)]);
+    let (got, _) = json_of(&["cid", old.path()]);
+    assert_eq!((&got["cid"]["layout"], &got["cid"]["pnm"]), (&json!("mmc_v1"), &json!("ABCDEFG")));
+    assert_eq!((&got["cid"]["mdt_year"], &got["cid"]["hwrev"]), (&json!(2000), &json!(2)));
+
     let unknown = Folder::with("unknown", &[("cid", cid)]);
     assert!(lab(&[unknown.path()], "").err[0].contains("add --sd or --mmc"));
     assert_eq!(json_of(&[unknown.path(), "--mmc"]).0["cid"]["mdt_year"], 1997);
@@ -372,7 +382,7 @@ proptest! {
     fn anything_can_be_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..600), cut in 0_usize..20) {
         for kind in Kind::ALL {
             for dialect in [Dialect::Sd, Dialect::Mmc, Dialect::Spi] {
-                let context = Context { dialect, app: cut % 2 == 1, ext_csd_rev: bytes.first().copied() };
+                let context = Context { dialect, app: cut % 2 == 1, ext_csd_rev: bytes.first().copied(), mmc_v1: cut % 3 == 0 };
                 for part in [&bytes[..], &bytes[..cut.min(bytes.len())]] {
                     let d = decode(kind, part, &context);
                     let right = kind.len(dialect, part.len()).is_none_or(|len| len == part.len());

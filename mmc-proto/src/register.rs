@@ -73,6 +73,47 @@ macro_rules! register {
     };
 }
 
+/// What the 16-byte registers have in common that end in a CRC7: they come in a long response, and an `Info` of
+/// theirs emits a right CRC7.
+macro_rules! sealed {
+    ($raw:ident, $info:ident) => {
+        impl $raw {
+            /// From the words of a long response.
+            #[must_use]
+            pub fn from_words(words: [u32; 4]) -> Self {
+                Self($crate::register::bytes_of_words(words))
+            }
+            /// CRC7 as it is there.
+            #[must_use]
+            pub fn crc7(&self) -> u8 {
+                self.0.last().map_or(0, |b| b >> 1)
+            }
+            /// End bit as it is there.
+            #[must_use]
+            pub fn end_bit(&self) -> u8 {
+                self.0.last().map_or(0, |b| b & 1)
+            }
+            /// What the last byte looks like.
+            #[must_use]
+            pub fn crc_state(&self) -> $crate::register::CrcState {
+                $crate::register::CrcState::of(&self.0)
+            }
+            /// Plain values.
+            #[must_use]
+            pub fn info(&self) -> $info {
+                self.fields_of()
+            }
+        }
+        impl $info {
+            /// The register, with a right CRC7.
+            #[must_use]
+            pub fn emit(&self) -> $raw {
+                $raw($crate::register::seal(self.bits().0))
+            }
+        }
+    };
+}
+
 mod cid;
 mod csd;
 pub mod ext_csd;
@@ -87,7 +128,7 @@ mod switch;
 pub use cid::{Cid, CidInfo};
 pub use csd::{Csd, CsdInfo};
 pub use ext_csd::{ExtCsd, ExtCsdInfo};
-pub use mmc::{MmcCid, MmcCidInfo, MmcCsd, MmcCsdInfo, mmc_year};
+pub use mmc::{MmcCid, MmcCidInfo, MmcCidV1, MmcCidV1Info, MmcCsd, MmcCsdInfo, mmc_year};
 pub use ocr::Ocr;
 pub use scr::{Scr, ScrInfo, SpecVersion};
 pub use ssr::{Ssr, SsrInfo};

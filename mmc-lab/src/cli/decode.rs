@@ -126,6 +126,7 @@ pub fn answer(args: &Args, input: &mut dyn Read) -> Answer {
         dialect: dialect.or(implied).unwrap_or_default(),
         app: args.app,
         ext_csd_rev: args.ext_csd_rev,
+        mmc_v1: false,
     };
     if !kind.exists_on(context.dialect) {
         let whose = if context.dialect == Dialect::Mmc { "SD" } else { "MMC" };

@@ -2,8 +2,8 @@
 
 use super::{Decoded, check_sealed, hex_of};
 use mmc_proto::register::{
-    Cid, CrcState, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, Scr, SpecVersion, Ssr, SwitchStatus, ext_csd as field,
-    mmc_year,
+    Cid, CrcState, Csd, ExtCsd, MmcCid, MmcCidV1, MmcCsd, Ocr, Scr, SpecVersion, Ssr, SwitchStatus,
+    ext_csd as field, mmc_year,
 };
 use serde_json::{Map, Value, json};
 
@@ -47,6 +47,16 @@ pub(super) fn mmc_cid(d: &mut Decoded, r: &MmcCid, ext_csd_rev: Option<u8>) {
             "mdt_year is counted from 1997; give --ext-csd-rev for a device that has an EXT_CSD".into(),
         );
     }
+    check_sealed(d, |policy| r.check(policy));
+}
+
+pub(super) fn mmc_cid_v1(d: &mut Decoded, r: &MmcCidV1) {
+    r.fields(&mut d.raw());
+    d.put("layout", "mmc_v1");
+    d.put("pnm", r.pnm_text().to_string());
+    d.put("mdt_year", mmc_year(r.mdt_year_code(), None));
+    seal(d, r.crc7(), r.end_bit(), r.crc_state());
+    month(d, r.mdt_month());
     check_sealed(d, |policy| r.check(policy));
 }
 

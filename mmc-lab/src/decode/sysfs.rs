@@ -2,7 +2,7 @@
 
 use super::{Context, Decoded, Fault, Kind, decode_text, parse_hex};
 use mmc_proto::command::Dialect;
-use mmc_proto::register::{ExtCsd, ext_csd};
+use mmc_proto::register::{ExtCsd, MmcCsd, ext_csd};
 use std::io;
 use std::path::Path;
 
@@ -19,7 +19,8 @@ const FILES: [(&str, Kind); 6] = [
 /// Every register in the directory at `path`, or the one asked for, by the name of its file.
 ///
 /// What the card is follows from `dialect`, else from the file `type`, else from which files there are. The
-/// revision of the EXT_CSD follows from `ext_csd_rev`, else from the file `ext_csd`, else from `rev`.
+/// revision of the EXT_CSD follows from `ext_csd_rev`, else from the file `ext_csd`, else from `rev`; the
+/// layout of an MMC's CID from its CSD.
 ///
 /// # Errors
 /// No register is there, or nothing says what the card is.
@@ -56,7 +57,17 @@ pub fn directory(
             _ => read("rev").ok().and_then(|text| number(&text)),
         }
     });
-    let context = Context { dialect, app: false, ext_csd_rev: rev.filter(|_| dialect == Dialect::Mmc) };
+    let csd = read("csd").ok().map(|text| parse_hex(Kind::Csd, dialect, &text).0);
+    let spec_vers = match csd.map(|bytes| MmcCsd::parse(&bytes)) {
+        Some(Ok(csd)) if dialect == Dialect::Mmc => csd.spec_vers(),
+        _ => 2,
+    };
+    let context = Context {
+        dialect,
+        app: false,
+        ext_csd_rev: rev.filter(|_| dialect == Dialect::Mmc),
+        mmc_v1: spec_vers < 2,
+    };
     Ok(found
         .into_iter()
         .map(|(name, kind, text)| {

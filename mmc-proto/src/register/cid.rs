@@ -1,6 +1,6 @@
 //! CID of SD cards (`spec/card.md` §6.1).
 
-use super::{CrcPolicy, CrcState, RegisterError, Text, bytes_of_words, seal};
+use super::{CrcPolicy, RegisterError, Text};
 
 register! {
     /// The card identification of an SD card, 16 bytes.
@@ -27,11 +27,6 @@ register! {
 }
 
 impl Cid {
-    /// From the words of a long response.
-    #[must_use]
-    pub fn from_words(words: [u32; 4]) -> Self {
-        Self(bytes_of_words(words))
-    }
     /// OEM as text.
     #[must_use]
     pub fn oid_text(&self) -> Text<2> {
@@ -47,26 +42,6 @@ impl Cid {
     #[must_use]
     pub fn mdt_year(&self) -> u16 {
         u16::from(self.mdt_year_code()).saturating_add(2000)
-    }
-    /// CRC7 as it is there.
-    #[must_use]
-    pub fn crc7(&self) -> u8 {
-        self.0.last().map_or(0, |b| b >> 1)
-    }
-    /// End bit as it is there.
-    #[must_use]
-    pub fn end_bit(&self) -> u8 {
-        self.0.last().map_or(0, |b| b & 1)
-    }
-    /// What the last byte looks like.
-    #[must_use]
-    pub fn crc_state(&self) -> CrcState {
-        CrcState::of(&self.0)
-    }
-    /// Plain values.
-    #[must_use]
-    pub fn info(&self) -> CidInfo {
-        self.fields_of()
     }
     /// Whether this can be a CID. Odd OIDs, names, months and reserved bits are not refused: real cards have
     /// them.
@@ -90,10 +65,4 @@ impl Cid {
     }
 }
 
-impl CidInfo {
-    /// The register, with a right CRC7.
-    #[must_use]
-    pub fn emit(&self) -> Cid {
-        Cid(seal(self.bits().0))
-    }
-}
+sealed!(Cid, CidInfo);

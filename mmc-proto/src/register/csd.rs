@@ -1,6 +1,6 @@
 //! CSD of SD cards, structures 1.0 (SDSC), 2.0 (SDHC, SDXC) and 3.0 (SDUC) (`spec/card.md` §7).
 
-use super::{CrcPolicy, CrcState, RegisterError, bytes_of_words, mantissa, seal, speed_unit, taac_ps};
+use super::{CrcPolicy, RegisterError, mantissa, speed_unit, taac_ps};
 
 register! {
     /// The card specific data of an SD card, 16 bytes. Which layout it has is said by
@@ -58,11 +58,6 @@ register! {
 }
 
 impl Csd {
-    /// From the words of a long response.
-    #[must_use]
-    pub fn from_words(words: [u32; 4]) -> Self {
-        Self(bytes_of_words(words))
-    }
     /// C_SIZE: bits 73:62 (structure 0), 69:48 (1), 75:48 (2, and 3, which is reserved).
     #[must_use]
     pub fn c_size(&self) -> u32 {
@@ -136,26 +131,6 @@ impl Csd {
     pub fn has_class(&self, n: u8) -> bool {
         u32::from(self.ccc()).checked_shr(n.into()).unwrap_or(0) & 1 == 1
     }
-    /// CRC7 as it is there.
-    #[must_use]
-    pub fn crc7(&self) -> u8 {
-        self.0.last().map_or(0, |b| b >> 1)
-    }
-    /// End bit as it is there.
-    #[must_use]
-    pub fn end_bit(&self) -> u8 {
-        self.0.last().map_or(0, |b| b & 1)
-    }
-    /// What the last byte looks like.
-    #[must_use]
-    pub fn crc_state(&self) -> CrcState {
-        CrcState::of(&self.0)
-    }
-    /// Plain values.
-    #[must_use]
-    pub fn info(&self) -> CsdInfo {
-        self.fields_of()
-    }
     /// Whether this can be the CSD of an SD card. Only what the capacity depends on is judged: real cards
     /// have odd TRAN_SPEED, TAAC and reserved bits.
     ///
@@ -183,10 +158,4 @@ impl Csd {
     }
 }
 
-impl CsdInfo {
-    /// The register, with a right CRC7.
-    #[must_use]
-    pub fn emit(&self) -> Csd {
-        Csd(seal(self.bits().0))
-    }
-}
+sealed!(Csd, CsdInfo);

@@ -1,6 +1,6 @@
 //! CID and CSD of MMC and eMMC (`spec/card.md` §6.2, §7.4).
 
-use super::{CrcPolicy, CrcState, RegisterError, Text, bytes_of_words, mantissa, seal, speed_unit, taac_ps};
+use super::{CrcPolicy, RegisterError, Text, mantissa, speed_unit, taac_ps};
 
 register! {
     /// The card identification of an MMC of specification 2.0 and later, 16 bytes.
@@ -27,11 +27,6 @@ register! {
 }
 
 impl MmcCid {
-    /// From the words of a long response.
-    #[must_use]
-    pub fn from_words(words: [u32; 4]) -> Self {
-        Self(bytes_of_words(words))
-    }
     /// The 16-bit OID of older cards (bits 119:104).
     #[must_use]
     pub fn oid16(&self) -> u16 {
@@ -42,26 +37,6 @@ impl MmcCid {
     pub fn pnm_text(&self) -> Text<6> {
         let [_, _, name @ ..] = self.pnm().to_be_bytes();
         Text(name)
-    }
-    /// CRC7 as it is there.
-    #[must_use]
-    pub fn crc7(&self) -> u8 {
-        self.0.last().map_or(0, |b| b >> 1)
-    }
-    /// End bit as it is there.
-    #[must_use]
-    pub fn end_bit(&self) -> u8 {
-        self.0.last().map_or(0, |b| b & 1)
-    }
-    /// What the last byte looks like.
-    #[must_use]
-    pub fn crc_state(&self) -> CrcState {
-        CrcState::of(&self.0)
-    }
-    /// Plain values.
-    #[must_use]
-    pub fn info(&self) -> MmcCidInfo {
-        self.fields_of()
     }
     /// Whether this can be a CID.
     ///
@@ -84,11 +59,55 @@ impl MmcCid {
     }
 }
 
-impl MmcCidInfo {
-    /// The register, with a right CRC7.
+sealed!(MmcCid, MmcCidInfo);
+
+register! {
+    /// The card identification of an MMC of specification 1.x (`SPEC_VERS` 0 or 1 in its CSD), 16 bytes.
+    MmcCidV1, MmcCidV1Info, 16 {
+        /// Manufacturer.
+        mid: u32 [127:104],
+        /// Product name, seven bytes of ASCII, the first in the highest byte.
+        pnm: u64 [103:48],
+        /// Revision of the hardware.
+        hwrev: u8 [47:44],
+        /// Revision of the firmware.
+        fwrev: u8 [43:40],
+        /// Serial number.
+        psn: u32 [39:16],
+        /// Month of making, 1..=12.
+        mdt_month: u8 [15:12],
+        /// Year of making minus 1997.
+        mdt_year_code: u8 [11:8],
+    }
+}
+
+sealed!(MmcCidV1, MmcCidV1Info);
+
+impl MmcCidV1 {
+    /// Product name as text.
     #[must_use]
-    pub fn emit(&self) -> MmcCid {
-        MmcCid(seal(self.bits().0))
+    pub fn pnm_text(&self) -> Text<7> {
+        let [_, name @ ..] = self.pnm().to_be_bytes();
+        Text(name)
+    }
+    /// Whether this can be a CID.
+    ///
+    /// # Errors
+    /// The CRC is not accepted; no maker and no name; all bits one.
+    pub fn check(&self, policy: CrcPolicy) -> Result<(), RegisterError> {
+        policy.check(&self.0)?;
+        if self.mid() == 0 && self.pnm() == 0 {
+            return Err(RegisterError::Identity);
+        }
+        if self.mid() == 0x00ff_ffff && self.pnm() == 0x00ff_ffff_ffff_ffff {
+            let (field, value) = ("MID", u64::from(self.mid()));
+            return Err(RegisterError::Field {
+                field,
+                value,
+                why: "all bits are one: nothing drove the line",
+            });
+        }
+        Ok(())
     }
 }
 
@@ -180,11 +199,6 @@ register! {
 }
 
 impl MmcCsd {
-    /// From the words of a long response.
-    #[must_use]
-    pub fn from_words(words: [u32; 4]) -> Self {
-        Self(bytes_of_words(words))
-    }
     /// Access time in picoseconds, 0 for a reserved code.
     #[must_use]
     pub fn taac_ps(&self) -> u64 {
@@ -220,26 +234,6 @@ impl MmcCsd {
             .saturating_mul(u64::from(self.erase_grp_mult()).saturating_add(1));
         groups.checked_shl(self.write_bl_len().into()).unwrap_or(0)
     }
-    /// CRC7 as it is there.
-    #[must_use]
-    pub fn crc7(&self) -> u8 {
-        self.0.last().map_or(0, |b| b >> 1)
-    }
-    /// End bit as it is there.
-    #[must_use]
-    pub fn end_bit(&self) -> u8 {
-        self.0.last().map_or(0, |b| b & 1)
-    }
-    /// What the last byte looks like.
-    #[must_use]
-    pub fn crc_state(&self) -> CrcState {
-        CrcState::of(&self.0)
-    }
-    /// Plain values.
-    #[must_use]
-    pub fn info(&self) -> MmcCsdInfo {
-        self.fields_of()
-    }
     /// Whether this can be the CSD of an MMC.
     ///
     /// # Errors
@@ -259,17 +253,31 @@ impl MmcCsd {
     }
 }
 
-impl MmcCsdInfo {
-    /// The register, with a right CRC7.
-    #[must_use]
-    pub fn emit(&self) -> MmcCsd {
-        MmcCsd(seal(self.bits().0))
-    }
-}
+sealed!(MmcCsd, MmcCsdInfo);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_cards_have_a_longer_name_and_a_shorter_serial_number() {
+        let info = MmcCidV1Info {
+            mid: 0x01_0203,
+            pnm: 0x41_4243_4445_4647,
+            hwrev: 2,
+            fwrev: 3,
+            psn: 0x5e_ed01,
+            mdt_month: 7,
+            mdt_year_code: 3,
+        };
+        let cid = info.emit();
+        assert_eq!(cid.emit()[..15], *b"\x01\x02\x03ABCDEFG\x23\x5e\xed\x01\x73");
+        assert_eq!((cid.info(), cid.pnm_text().0), (info, *b"ABCDEFG"));
+        assert_eq!(cid.check(CrcPolicy::Wire), Ok(()));
+        for stuck in [0x00, 0xff] {
+            assert!(MmcCidV1::new([stuck; 16]).check(CrcPolicy::Ignore).is_err());
+        }
+    }
 
     #[test]
     fn years_follow_the_revision_of_the_ext_csd() {
