@@ -5,17 +5,22 @@
 use core::fmt::Write;
 use mmc_hal::{Dir, Payload};
 use mmc_proto::bus::{BusConfig, Power};
-use mmc_proto::command::{Command, Dialect};
+use mmc_proto::command::{Addressing, Command, Dialect, ExtPlace, ExtUnit, IoCount, SwitchAccess};
 use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
-use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Host, Lease, Phase, Reply, Supervised, Why};
-use mmc_proto::machine::{Conductor, Identify, Machine, Transfer, TransferOptions, Turn};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Host, Lease, Reply, Slot, Supervised, Why};
+use mmc_proto::machine::{
+    After, BootFrom, CardTraits, Conductor, Extensions, Fetch, FindExtensions, Health, Identify, Lock, LockOp, Machine,
+    Means, Order, POLICY, Partition, PowerNotice, Protection, Recover, Rpmb, SdRegister, SlotWatch, TalkError, Transfer,
+    TransferCause, TransferOptions, Trouble, Turn, plan,
+};
 use mmc_proto::register::{Cid, CrcPolicy, Csd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, mmc_year};
 use mmc_proto::machine::Erase;
 use mmc_proto::register::extension::{GeneralInfo, PerformanceSet, PowerSet};
 use mmc_proto::register::sdio::{Cccr, Fbr, Tuples};
 use mmc_proto::register::{ExtCsd, ext_csd};
-use mmc_proto::timing::EraseKind;
-use mmc_proto::{quirk, rpmb, spi};
+use mmc_proto::response::{QueueStatus, R5};
+use mmc_proto::timing::{EraseKind, MmcEraseKind};
+use mmc_proto::{quirk, rpmb, spi, timing};
 use mmc_time::{Duration, Instant};
 use no_panic::sink;
 
@@ -182,6 +187,81 @@ fn main() {
     sink(t.limit());
     conduct(Erase::new(&traits, sink(Some(&ssr)), sink(EraseKind::Erase), sink(0), sink(9)));
     conduct(t);
+    talks(&traits, &e);
+}
+
+/// The smaller conversations, and what is decided without any.
+fn talks(card: &CardTraits, e: &ExtCsd) {
+    let t = Transfer::new(card, sink(Dir::Write), sink(0), sink(8), sink(TransferOptions::default()));
+    conduct(t.reliable());
+    conduct(t.auto_stop(&sink(Capabilities::new())));
+    conduct(sink(Recover::new(sink(1), sink(true), sink(Duration::ZERO))));
+    let csd = MmcCsd::new(sink([0; 16]));
+    let erase = Erase::mmc(card, &csd, sink(Some(e)), sink(MmcEraseKind::SecureTrim), sink(0), sink(9));
+    let erase = erase.in_pieces(sink(3));
+    sink((erase.limit(), erase.progress()));
+    conduct(erase);
+    let notice = sink(PowerNotice::Sleep);
+    for order in [
+        Order::cache(card, e, sink(true)),
+        Order::flush(card, e),
+        Order::background(card, e),
+        Order::interrupt(card, e),
+        Order::sanitize(card, e),
+        Order::power_notice(card, e, notice),
+        Order::sleep(card, e, sink(true)),
+        Order::awake(card, e),
+        Order::partition(card, e, sink(Partition::General(2))),
+        Order::boot(card, e, sink(BootFrom::Boot1), sink(true), sink(Some(2))),
+        Order::protection(card, e, sink(Protection::PowerOn)),
+        Order::protect_boot(card, e, sink(true)),
+        Order::protect(card, sink(7)),
+        Order::speed_class(card, sink(4)),
+        Order::status(card),
+        Order::set(card, e, sink(SwitchAccess::SetBits), *sink(&ext_csd::ALL[0]), sink(1)),
+    ] {
+        sink(order.limit());
+        conduct(order);
+    }
+    conduct(Fetch::ext_csd(card));
+    conduct(Fetch::sd_status(card));
+    conduct(Fetch::scr(card));
+    conduct(Fetch::stored_blocks(card));
+    conduct(Fetch::protection_types(card, sink(7)));
+    conduct(Fetch::vendor(card, sink(7)));
+    let password: &[u8] = sink(&[1; 4][..]);
+    conduct(Lock::lock(card, sink(LockOp::Change { old: password, new: password })));
+    conduct(Lock::program_mmc_csd(card, &csd));
+    let hmac = |parts: &mut dyn Iterator<Item = &[u8]>| {
+        parts.for_each(|p| {
+            sink(p);
+        });
+        sink([0; 32])
+    };
+    conduct(Rpmb::read(card, sink(1), sink(1), hmac));
+    conduct(Rpmb::write(card, sink(1), &sink([0; 256]), sink(1), hmac));
+    conduct(FindExtensions::new(card));
+    conduct(SdRegister::flush(card, &sink(Extensions::default())));
+    sink(Health::of(e));
+    let mut watch = SlotWatch::new(&sink(Slot::default()));
+    sink(watch.look(&sink(Slot::default())));
+    let trouble = Trouble::of(&sink(TransferCause::NotReady), sink(None), sink(After::Ready));
+    for cure in plan(POLICY, trouble, sink(Some(Dir::Read)), sink(0), sink(Means::all())) {
+        sink(cure);
+    }
+    if let Err(error) = card.range(sink(1), sink(2)) {
+        let _ = write!(Text, "{error}");
+    }
+    let r1 = sink(None);
+    let error = TalkError { cause: sink(TransferCause::Card), phase: sink(None), status: r1, after: After::Ready };
+    let _ = write!(Text, "{error} {:?}", error.is_retryable());
+    sink((timing::mmc_read_limit(&csd, sink(0)), timing::mmc_write_limit(&csd, sink(0))));
+    let sd = Csd::new(sink([0; 16]));
+    sink((timing::sd_read_limit(&sd, sink(0)), timing::sd_write_limit(&sd, sink(0))));
+    let far = sink(Addressing::Extended).address(sink(1 << 37));
+    sink((far.and_then(|a| a.extension()), QueueStatus(sink(0)).first(), R5(sink(0)).errors()));
+    sink(Command::io_rw_extended(sink(Dir::Read), sink(1), sink(2), sink(true), sink(IoCount::Bytes(512))));
+    sink(Command::read_extr_multi(sink(ExtPlace { io: false, function: 1, address: 2 }), sink(ExtUnit::Large), sink(2)));
 }
 
 no_panic::program!(main);
