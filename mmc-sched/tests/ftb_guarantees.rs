@@ -148,6 +148,10 @@ proptest! {
 fn who_holds_no_tag_gets_one() {
     let mut actors = vec![Actor::flusher(1, 1024, 400), Actor::reader(2, 8, 1024, 0).random()];
     actors.extend((3..19).map(|i| Actor::reader(i, 8, 1, 3000).random()));
+    // Eight tags are kept for newcomers, so half of them come later.
+    for a in &mut actors[10..] {
+        a.start = Instant::from_secs(1);
+    }
     let mut s = Sim::new("ftb", Card::BASE, actors, 3);
     s.run_until(Instant::from_secs(10));
     report("flood", &s);

@@ -63,6 +63,13 @@ impl<const N: usize> Bench<N> {
             other => panic!("{other:?}"),
         }
     }
+    /// The device is kept free until then, give or take what dividing rounds off.
+    fn held_for(&mut self, d: Duration) -> Instant {
+        let (at, completion) = self.waits();
+        let held = at.unwrap() - self.now;
+        assert!(!completion && held <= d && held + Duration::from_nanos(100) >= d, "{held} instead of {d}");
+        at.unwrap()
+    }
     /// A card of 1 ms and 15 MB/s is known from now on.
     fn known_card(&mut self) {
         for i in 0..24 {
@@ -74,9 +81,9 @@ impl<const N: usize> Bench<N> {
             assert_eq!(self.serve(US(1250)), 9);
         }
     }
-    /// A reader that comes back after `think`.
+    /// A reader that comes back after `think`, for so long that this is known.
     fn reader(&mut self, stream: u32, think: Duration) {
-        for i in 0..10 {
+        for i in 0..90 {
             self.add(read(stream, i * 8, 8));
             assert_eq!(self.serve(MS(1)), stream);
             self.now += think;
@@ -94,19 +101,35 @@ fn the_device_is_kept_free_for_a_reader_that_will_be_back_before_a_write_is_done
     b.add(write(2, 1 << 20, 1024));
     assert_eq!(b.serve(MS(1)), 1);
     // Twice its pause and what a late one may take.
-    let until = b.now + US(1200);
-    assert_eq!(b.waits(), (Some(until), false));
+    let until = b.held_for(US(1200));
     assert_eq!(b.queue.wake_at(), Some(until));
     b.now += US(600);
     b.add(read(1, 808, 8));
     assert_eq!(b.serve(MS(1)), 1, "it was worth it");
     assert_eq!(b.queue.policy().stats().idle, US(600), "but it cost idle time");
     // Its pause is taken for an eighth longer of what it was longer.
-    let until = b.now + US(1225);
-    assert_eq!(b.waits(), (Some(until), false));
+    let until = b.held_for(US(1225));
+    let held = US(600) + (until - b.now);
     b.now = until;
     assert_eq!(b.serve(MS(34)), 2, "it did not come");
-    assert_eq!(b.queue.policy().stats().idle, US(1825));
+    assert_eq!(b.queue.policy().stats().idle, held);
+}
+
+/// A stream that was away for long before its second request is not taken for one that pauses so long: each pause
+/// counts for an eighth. Nothing is held for one of which no pause is known.
+#[test]
+fn one_long_pause_does_not_make_a_slow_reader() {
+    let mut b = bench::<8>(&[]);
+    b.known_card();
+    b.add(read(1, 800, 8));
+    b.add(write(2, 1 << 20, 1024));
+    assert_eq!([b.serve(MS(1)), b.serve(MS(34))], [1, 2], "a newcomer may never come back");
+    b.now += MS(3000);
+    b.add(read(1, 808, 8));
+    b.add(write(2, (1 << 20) + 1024, 1024));
+    assert_eq!(b.serve(MS(1)), 1);
+    // A pause above 64 ms counts as that: 16.2 ms would be waited, if the bank had more than 8.
+    b.held_for(MS(8));
 }
 
 #[test]
@@ -147,6 +170,77 @@ fn writeback_waits_for_an_empty_device_while_somebody_may_come() {
     let second = b.add(read(1, 808, 8));
     assert_eq!(b.run().head, second, "a read is prepared at once");
     b.done(alone, MS(34));
+}
+
+/// Of streams that have had the same, the one goes first whose turn is longest ago, not the one that came first.
+#[test]
+fn who_ties_goes_in_turn() {
+    let mut b = bench::<8>(&[]);
+    for round in 0..3 {
+        for s in [1, 2, 3] {
+            b.add(read(s, (u64::from(s) << 20) + round * 8, 8));
+        }
+    }
+    let order: Vec<u32> = (0..9).map(|_| b.serve(MS(2))).collect();
+    assert_eq!(order, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
+    // Both owe the same; stream 1 was served before stream 3.
+    b.add(read(3, 9 << 20, 8));
+    b.add(read(1, 8 << 20, 8));
+    assert_eq!([b.serve(MS(2)), b.serve(MS(2))], [1, 3]);
+}
+
+/// Opening a unit comes now and then to every writer, twice in a row by chance: only what comes three times in a row
+/// is taken for the price of changing, which makes slots.
+#[test]
+fn two_slow_commands_in_a_row_are_chance() {
+    for (slow, learnt) in [(2, false), (3, true)] {
+        let mut b = bench::<8>(&[]);
+        b.known_card();
+        let mut at = [1u64 << 20, 2 << 20];
+        for (i, at) in at.iter_mut().enumerate() {
+            for _ in 0..2 {
+                b.add(sync_write(i as u32 + 1, *at, 64));
+                *at += 64;
+            }
+        }
+        let (mut last, mut firsts, mut longest, mut row) = (0, 0, 0, 0);
+        for _ in 0..60 {
+            let run = b.run();
+            let s = b.queue.request(run.head).unwrap().stream.0;
+            row = if s == last { row + 1 } else { 1 };
+            longest = if s == 1 { longest.max(row) } else { longest };
+            // Stream 1 opens a unit in its first commands behind the other's.
+            let first = s == 1 && s != last;
+            firsts += usize::from(first);
+            last = s;
+            b.done(run, if first && firsts <= slow { MS(23) } else { MS(3) });
+            b.add(sync_write(s, at[s as usize - 1], 64));
+            at[s as usize - 1] += 64;
+        }
+        assert_eq!(longest > 4, learnt, "{slow} slow ones: {longest} in a row");
+    }
+}
+
+/// What is left of a divided request is judged by the whole of it: the second half of a megabyte does not go out as
+/// if nobody had been there for half as long.
+#[test]
+fn a_rest_counts_as_its_whole() {
+    let mut b = bench::<8>(&[]);
+    b.known_card();
+    b.add(read(1, 0, 8));
+    assert_eq!(b.serve(MS(1)), 1);
+    let chunk = b.queue.policy().chunk();
+    b.add(write(2, 1 << 20, 2 * chunk));
+    b.add(write(2, 2 << 20, 2 * chunk));
+    let half = b.queue.policy().expected_write(chunk);
+    // Past 32 times a half for each slot of the device, not yet past 32 times the whole.
+    b.now += half.saturating_mul(80);
+    let first = b.run();
+    assert!(first.blocks < 2 * chunk, "divided");
+    b.done(first, half);
+    let second = b.run();
+    assert_eq!((second.head, second.offset), (first.head, first.blocks));
+    assert!(matches!(b.queue.dispatch(b.now), Dispatch::Wait { completion: true, .. }), "alone");
 }
 
 /// Rule 1: a stream whose place is dear to leave keeps it for ten times of what changing costs.

@@ -94,7 +94,9 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let s = self.stream(i);
         let expire = if s.sync { self.settings.expire_sync } else { self.settings.expire_async };
         let in_order = self.fenced(s.id) || s.covered_by(pool).is_some();
-        let (slot, overdue) = if in_order { (s.fifo.front()?, false) } else { s.next(pool, expire, now)? };
+        let again = self.served_last == Some(i);
+        let (slot, overdue) =
+            if in_order { (s.fifo.front()?, false) } else { s.next(pool, expire, again, now)? };
         let (op, flags) = (pool.request(slot).op, pool.flags(slot));
         Some(Next { stream: i, slot, overdue, op, flags })
     }
@@ -178,8 +180,8 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let flushing = self.all().any(|(_, s)| !s.sync && (s.writes > 0 || s.out > 0));
         let quantum = if flushing { self.model.est(Op::Write, self.chunk()) } else { 0 };
         let waiting = self.all().filter(|(i, s)| s.len > 0 && self.ready(pool, *i));
-        let least = waiting.map(|(i, s)| (self.key(pool, i, quantum), !s.sync, i)).min();
-        let Some((key, _, i)) = least else {
+        let least = waiting.map(|(i, s)| (self.key(pool, i, quantum), !s.sync, s.turn, i)).min();
+        let Some((key, _, _, i)) = least else {
             if self.out > 0 {
                 return WAIT;
             }
@@ -262,7 +264,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let sync = self.stream(i).sync;
         if !sync {
             let busy = self.all().any(|(_, s)| s.sync && !s.idle());
-            let whole = Duration::from_nanos(self.model.est(op, rest));
+            let whole = Duration::from_nanos(self.model.est(op, rest.saturating_add(pool.at(slot).sent)));
             let slots = u64::from(self.settings.device_slots);
             let span = whole.saturating_mul(u64::from(self.settings.overhead_share)).saturating_mul(slots);
             let calm = self.last_sync.map(|t| t + span).filter(|&t| busy || now < t);
@@ -338,7 +340,8 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         }
         self.charge(i, signed(est.saturating_add(extra)));
         let end = lba.saturating_add(u64::from(blocks));
-        self.edit(i, |s| s.sent(overdue, end));
+        let serial = self.serial;
+        self.edit(i, |s| s.sent(overdue, end, serial));
         let at = &pool.at(slot);
         let ahead = pool.tag(slot) & AHEAD != 0;
         let command = Command {
@@ -355,9 +358,9 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
             blocks,
             sent: at.sent.saturating_add(blocks),
             seq: if ahead { 0 } else { at.seq },
-            serial: self.serial,
+            serial,
         };
-        self.serial = self.serial.wrapping_add(1);
+        self.serial = serial.wrapping_add(1);
         self.out = self.out.saturating_add(1);
         self.barriers_out = self.barriers_out.saturating_add(u32::from(command.barrier));
         let place = self.commands.iter().position(Option::is_none);
@@ -393,7 +396,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let took = (now - c.at.max(self.last_done)).as_nanos();
         self.last_done = now;
         let expected = c.est.saturating_add(c.extra);
-        let stall = c.known && took.saturating_sub(expected) > self.model.stall();
+        let stall = c.known && took.saturating_sub(expected) > self.model.stall(c.est);
         if stall {
             self.stats.stalls = self.stats.stalls.saturating_add(1);
         } else {

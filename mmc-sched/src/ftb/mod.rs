@@ -17,6 +17,7 @@
 //!
 //! *Memory*: about 150 bytes a stream and 64 a command, nothing per request but what every policy finds in a slot.
 
+pub mod bound;
 mod choose;
 mod model;
 mod settings;
@@ -39,6 +40,8 @@ use stream::{FENCE, Stream, Virtual, predictable, times};
 const AHEAD: u32 = 1 << 31;
 /// So many tags at most, and an eighth of them, are kept for streams that hold none.
 const RESERVE: usize = 16;
+/// A stream seen so recently may come back any time.
+const RECENT: Duration = Duration::from_secs(10);
 
 fn stream_in(tag: u32) -> usize {
     (tag & 0xff).checked_sub(1).map_or(usize::MAX, |i| i as usize)
@@ -590,18 +593,22 @@ impl<const N: usize, const D: usize> Policy for Ftb<N, D> {
         }
     }
 
-    /// A stream that holds none gets a tag while there is one. One that holds some leaves an eighth of the tags, up to
-    /// 16, to those that hold none; and what nobody waits for has half of the tags at most.
+    /// A stream that holds none gets a tag while there is one. One that holds some leaves tags to those that hold
+    /// none: one for each that was seen in the last ten seconds and half of the reserve for newcomers, an eighth of
+    /// the tags or 16 at most. What nobody waits for has half of the tags at most.
     fn admits_request(&self, request: &Request, tags: usize) -> bool {
         let sync = request.is_sync();
-        let (mut held, mut unhurried) = (0usize, 0usize);
+        let (mut held, mut unhurried, mut resting) = (0usize, 0usize, 0usize);
         for (_, s) in self.all() {
             held = held.saturating_add(s.held());
             unhurried = unhurried.saturating_add(if s.sync { 0 } else { s.held() });
+            resting = resting.saturating_add(usize::from(s.idle() && self.now - s.seen < RECENT));
         }
         let free = tags.saturating_sub(held);
         let own = self.find(request.stream, sync).map_or(0, |i| self.stream(i).held());
-        free > 0 && (own == 0 || (free > RESERVE.min(tags / 8) && (sync || unhurried < tags / 2)))
+        let reserve = RESERVE.min(tags / 8);
+        let kept = reserve.min(resting.saturating_add(reserve / 2));
+        free > 0 && (own == 0 || (free > kept && (sync || unhurried < tags / 2)))
     }
 
     fn tunable(&self, i: usize) -> Option<TunableInfo> {

@@ -67,14 +67,16 @@ pub(super) struct Stream {
     pub(super) position: u64,
     /// The last command was chosen for its age.
     was_overdue: bool,
+    /// Serial number of the last command, to break ties: who had its turn longest ago goes first.
+    pub(super) turn: u64,
     /// Time of the last completion, and of the last sign of life.
     pub(super) done: Option<Instant>,
     pub(super) seen: Instant,
     /// Pause between a completion and the next request; unknown at first.
     think: Option<u64>,
-    /// What changing to this stream costs, in ns; and whether the last sample was far above.
+    /// What changing to this stream costs, in ns; and how many samples in a row were far above.
     pub(super) switch: u64,
-    switch_up: bool,
+    switch_up: u8,
     /// Requests up to this number are waited for by that stream.
     pub(super) cover: Option<(StreamId, u64)>,
 }
@@ -98,11 +100,12 @@ impl Stream {
             out: 0,
             position: 0,
             was_overdue: false,
+            turn: 0,
             done: None,
             seen: now,
             think: None,
             switch: 0,
-            switch_up: false,
+            switch_up: 0,
             cover: None,
         }
     }
@@ -135,7 +138,8 @@ impl Stream {
         if self.out == 0 {
             if let Some(done) = self.done {
                 let pause = now.since(done).min(LONGEST_THINK).as_nanos();
-                self.think = Some(self.think.map_or(pause, |t| toward(t, pause, 8)));
+                // The first one counts no more than the others: it may be the pause of one that was away.
+                self.think = Some(toward(self.think.unwrap_or(0), pause, 8));
             }
         }
         self.start = self.start.later(virtual_now);
@@ -151,16 +155,17 @@ impl Stream {
             _ => Instant::ZERO,
         }
     }
-    /// A first command took so much more than expected.
+    /// A first command took so much more than expected. What grows must be seen three times in a row: opening a unit
+    /// happens to a sequential stream too, twice in a row by chance.
     pub(super) fn learn_switch(&mut self, extra: u64, est: u64) {
         if extra > self.switch.saturating_add(est / 4) {
-            if self.switch_up {
+            self.switch_up = self.switch_up.saturating_add(1);
+            if self.switch_up >= 3 {
                 self.switch = toward(self.switch, extra, 2);
             }
-            self.switch_up = true;
         } else {
             self.switch = toward(self.switch, extra, 4);
-            self.switch_up = false;
+            self.switch_up = 0;
         }
     }
 
@@ -206,18 +211,24 @@ impl Stream {
     }
 
     /// Which run goes next, and whether for its age: the next in sector order from where the last ended, or the
-    /// oldest, if it waits longer than `expire`, but not twice in a row.
-    pub(super) fn next(&self, pool: &Pool<'_>, expire: Duration, now: Instant) -> Option<(u16, bool)> {
+    /// oldest, if it waits longer than `expire`, but not twice in a row (`again`: nobody else went in between).
+    pub(super) fn next(
+        &self,
+        pool: &Pool<'_>,
+        expire: Duration,
+        again: bool,
+        now: Instant,
+    ) -> Option<(u16, bool)> {
         let oldest = self.fifo.front()?;
-        if !self.was_overdue && now >= pool.deadline(oldest) + expire {
+        if !(again && self.was_overdue) && now >= pool.deadline(oldest) + expire {
             return Some((oldest, true));
         }
         let ahead = self.tree.at_or_after(pool, self.position).or_else(|| self.tree.first(pool));
         Some((ahead.unwrap_or(oldest), false))
     }
     /// A command for it goes out.
-    pub(super) fn sent(&mut self, overdue: bool, end: u64) {
-        self.was_overdue = overdue;
+    pub(super) fn sent(&mut self, overdue: bool, end: u64, serial: u64) {
+        (self.was_overdue, self.turn) = (overdue, serial);
         self.position = end;
         self.out = self.out.saturating_add(1);
     }
