@@ -136,6 +136,8 @@ pub struct MmcCard {
     rca: u16,
     init: Option<Instant>,
     block_len: u16,
+    /// Of the block of CMD42.
+    lock_len: u16,
     /// CMD23: blocks, reliable.
     count: Option<(u32, bool)>,
     erase_range: (Option<u32>, Option<u32>),
@@ -197,6 +199,7 @@ impl MmcCard {
             rca: 1,
             init: None,
             block_len: 512,
+            lock_len: 512,
             count: None,
             erase_range: (None, None),
             pattern: [0; 2],
@@ -279,7 +282,7 @@ impl MmcCard {
         switch::power_up(&mut self.ext, power);
         self.state = if self.broken { MmcState::Ina } else { MmcState::Idle };
         (self.busy, self.errors, self.rca, self.init) = (Instant::ZERO, 0, 1, None);
-        (self.block_len, self.count, self.erase_range) = (512, None, (None, None));
+        (self.block_len, self.lock_len, self.count, self.erase_range) = (512, 512, None, (None, None));
         (self.run, self.pace, self.queue, self.last_op_cond) = (None, None, Queue::default(), None);
         self.marked.clear();
         self.rpmb.reset();
@@ -459,8 +462,11 @@ impl MmcCard {
             }
             (16, Tran) => {
                 match u16::try_from(arg) {
-                    Ok(512) => self.block_len = 512,
-                    Ok(len @ 1..=512) if !self.config.sector_addressed() => self.block_len = len,
+                    // Where addresses are sectors, blocks keep 512 bytes: the length is CMD42's alone.
+                    Ok(len @ 1..=512) => {
+                        self.lock_len = len;
+                        self.block_len = if self.config.sector_addressed() { 512 } else { len };
+                    }
                     _ => self.errors |= BLOCK_LEN_ERROR,
                 }
                 Outcome::R1

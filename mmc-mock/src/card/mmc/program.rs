@@ -28,7 +28,7 @@ impl MmcCard {
     pub(super) fn open_sink(&mut self, to: Sink, now: Instant) -> Outcome {
         let len = match to {
             Sink::Cid | Sink::Csd => 16,
-            Sink::Lock => self.block_len,
+            Sink::Lock => self.lock_len,
             _ => 512,
         };
         self.open_run(Source::Sink(to, Vec::new()), now, Duration::ZERO, len, (Some(1), true));
@@ -44,10 +44,7 @@ impl MmcCard {
             Sink::Lock => {
                 let may_set = self.ext[at::USER_WP] & 0x80 == 0;
                 let may_erase = self.csd[14] & 0x20 == 0 && self.protection.may_erase();
-                // Where blocks have 512 bytes, those behind the one of a forced erase are ignored.
-                let padded = self.config.sector_addressed() && bytes.first() == Some(&8);
-                let block = if padded { &bytes[..1] } else { bytes };
-                match self.lock.apply(block, may_set, may_erase) {
+                match self.lock.apply(bytes, may_set, may_erase) {
                     Verdict::Done => {}
                     Verdict::Failed => self.errors |= LOCK_UNLOCK_FAILED,
                     Verdict::Erase => {
