@@ -40,6 +40,11 @@ pub fn first_error(mut events: Events, dma: DmaEvents, c: &Command) -> Option<(C
     if c.voltage_switch {
         events.remove(Events::HTO); // bit 10 is the switch itself (Q17)
     }
+    // An automatic CMD12 is only sent once the command itself was answered: the silence is its own.
+    let unstopped = events.contains(Events::ACD | Events::RTO);
+    if unstopped {
+        events.remove(Events::RTO);
+    }
     let write = c.data.is_some_and(|d| d.dir == Dir::Write);
     let has = |e| events.contains(e);
     Some(if has(Events::HLE) {
@@ -64,6 +69,8 @@ pub fn first_error(mut events: Events, dma: DmaEvents, c: &Command) -> Option<(C
         (Cause::Timeout, Phase::Data)
     } else if has(Events::HTO) {
         (Cause::Controller, Phase::Data)
+    } else if unstopped {
+        (Cause::Timeout, Phase::Data)
     } else {
         return None;
     })
@@ -123,6 +130,13 @@ mod tests {
         let cmd11 = Command { voltage_switch: true, ..Command::voltage_switch() };
         assert_eq!(e(Events::HTO, &cmd11), None, "bit 10 is its answer");
         assert_eq!(e(Events::HTO | Events::RTO, &cmd11), Some((Cause::Timeout, Phase::Command)));
+        let unstopped = Events::CDONE | Events::ACD | Events::RTO;
+        assert_eq!(
+            e(unstopped | Events::DCRC, &read),
+            Some((Cause::Crc, Phase::Data)),
+            "the data's was first"
+        );
+        assert_eq!(e(unstopped, &read), Some((Cause::Timeout, Phase::Data)));
         for bit in Events::ERRORS.iter() {
             assert!(e(bit, &read).is_some(), "{bit:?} is an error and must be reported");
         }

@@ -443,7 +443,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
         // A card that refuses a data command answers, and no data come: the answer says why.
         let answered = op.cmd.response == Response::Short
             && self.seen.contains(Events::CDONE)
-            && !self.seen.intersects(Events::RE | Events::RCRC | Events::RTO);
+            && !self.seen.intersects(Events::RE | Events::RCRC)
+            // Silence after an automatic CMD12 is not the command's.
+            && (!self.seen.contains(Events::RTO) || self.seen.contains(Events::ACD));
         let r1 = answered.then(|| self.regs.read32(RESP0));
         Failure { cause: if self.card_present() { cause } else { Cause::NoCard }, phase, r1 }
     }

@@ -60,6 +60,8 @@ impl Mailbox {
     fn show<M: Mmio>(&self, regs: &M) {
         let mut mask = self.mask.load(Ordering::SeqCst);
         loop {
+            // The word before the register, the register before the next look.
+            fence(Ordering::SeqCst);
             regs.write32(INTMASK, mask);
             fence(Ordering::SeqCst);
             let now = self.mask.load(Ordering::SeqCst);

@@ -10,6 +10,7 @@ use mmc_hal::{Dir, Payload};
 use mmc_mock::card::SdConfig;
 use mmc_mock::dw::{Config, ErrorOrder, Fault};
 use mmc_mock::timing::Profile;
+use mmc_mock::{Memory, MemoryDma, Neglect};
 use mmc_proto::machine::TransferOptions;
 use mmc_time::Duration;
 
@@ -63,7 +64,10 @@ const FAULTS: [(Dir, Fault); 9] = [
 /// Identification, data by DMA and by hand, and each of `faults` followed by a good write and read.
 fn suite(what: &str, config: &Config, platform: Platform, mode: Mode, faults: &[(Dir, Fault)]) {
     let slow = SdConfig::new(Profile::slow2018(), 1);
-    let mut b = Bench::with(mode, config.clone(), platform, slow);
+    run(what, Bench::with(mode, config.clone(), platform, slow), mode, faults);
+}
+
+fn run(what: &str, mut b: Bench, mode: Mode, faults: &[(Dir, Fault)]) {
     let card = b.identify().traits;
     let data = pattern(8192, 5);
     assert_eq!(b.write(&card, 8, &data), Ok(16), "{mode:?} {what}");
@@ -81,7 +85,38 @@ fn suite(what: &str, config: &Config, platform: Platform, mode: Mode, faults: &[
         assert!(b.read(&card, 8, &[8192]).unwrap() == data, "{mode:?} {fault:?} {what}");
     }
     assert_eq!(b.memory.regions(), 1, "{what}");
+    assert_eq!(b.memory.violations(), Vec::<String>::new(), "{what}");
     b.assert_clean();
+}
+
+/// Memory behind a cache and a write buffer (Q7, Q45): the suite is clean on it; a `Dma` that neglects one of its duties
+/// is found out, which is the control.
+#[test]
+fn memory_that_is_not_coherent() {
+    let bench = |mode, neglect: Option<Neglect>| {
+        let memory = Memory::non_coherent(0x8000_0000, 0xc000_0000);
+        let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+        let dma = neglect.map_or(dma.clone(), |duty| dma.neglecting(duty));
+        let slow = SdConfig::new(Profile::slow2018(), 1);
+        Bench::build(mode, Config::hsdk(), HSDK, slow, memory, dma, bench::RING_BYTES)
+    };
+    for mode in MODES {
+        run("not coherent", bench(mode, None), mode, &FAULTS);
+    }
+    let data = pattern(8192, 5);
+    for duty in [Neglect::Clean, Neglect::Invalidate, Neglect::Publish] {
+        let mut b = bench(Mode::Polled, Some(duty));
+        let Ok(card) = b.try_identify() else { continue }; // it reads registers by DMA
+        let _ = b.write(&card.traits, 8, &data);
+        let read = b.read(&card.traits, 8, &[8192]);
+        let wrong = b.stored(8, 16) != data || read.is_ok_and(|r| r != data);
+        assert!(wrong, "{duty:?} makes no difference");
+        assert_eq!(
+            b.memory.violations().is_empty(),
+            duty == Neglect::Invalidate,
+            "only stale reads are silent"
+        );
+    }
 }
 
 #[test]

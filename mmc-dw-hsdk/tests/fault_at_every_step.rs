@@ -1,5 +1,6 @@
-//! A fault at every step: for each command of a workload (identification, 64 mixed transfers) and each kind of fault,
-//! the operation ends within its stated time, with the right data or an error, and the next one works.
+//! A fault at every step: for each command of a workload (identification, 64 mixed transfers, a flush of the card's
+//! cache) and each kind of fault, the operation ends within its stated time, with the right data or an error, and the
+//! next one works.
 //!
 //! By default one case of many runs; `MMC_DW_FAULTS=all` runs all of them.
 
@@ -7,9 +8,14 @@ mod bench;
 
 use bench::{Bench, MODES, Mode, buffers, bytes, filled, pattern};
 use mmc_dw_hsdk::GRACE;
+use mmc_dw_hsdk::platform::HSDK;
 use mmc_hal::Dir;
-use mmc_mock::dw::Fault;
-use mmc_proto::machine::{After, CardTraits, Identify, TransferOptions};
+use mmc_mock::card::{Card, SdConfig};
+use mmc_mock::dw::{Config, Fault};
+use mmc_mock::timing::Profile;
+use mmc_proto::machine::{
+    After, CardTraits, Extensions, FindExtensions, Identify, SdRegister, TransferOptions,
+};
 use mmc_time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,6 +27,9 @@ struct Step {
     blocks: u32,
     open_ended: bool,
 }
+
+/// The step behind the transfers.
+const FLUSH: usize = 64;
 
 /// Reads and writes of 1 to 64 blocks, with the count given before and with a stop.
 fn workload() -> [Step; 64] {
@@ -97,8 +106,39 @@ fn run(b: &mut Bench, card: &CardTraits, s: &Step, data: &[u8]) -> Result<(), (A
     }
 }
 
+/// A card with a cache, which is off at first.
+fn bench(mode: Mode) -> Bench {
+    let card = SdConfig { extension: true, ..SdConfig::new(Profile::ideal(), 1) };
+    Bench::with(mode, Config::hsdk(), HSDK, card)
+}
+
+/// Switches the cache on and writes something that stays in it.
+fn fill_cache(b: &mut Bench, card: &CardTraits, data: &[u8]) -> Extensions {
+    let has = b.run(FindExtensions::new(card), Some(buffers(&[512]))).0.unwrap();
+    b.run(SdRegister::cache(card, &has, true), Some(buffers(&[512]))).0.unwrap();
+    assert_eq!(b.write(card, 4096, data), Ok((data.len() / 512) as u32));
+    has
+}
+
+/// Flushes; what a flush says it has stored outlives a loss of power.
+fn flush(b: &mut Bench, card: &CardTraits, has: &Extensions, data: &[u8]) -> Result<(), (After, String)> {
+    let (r, _) = b.run(SdRegister::flush(card, has), Some(buffers(&[512])));
+    match r {
+        Ok(()) => {
+            let now = b.clock.now();
+            b.card.with(|c| {
+                c.power(false, now);
+                c.power(true, now);
+            });
+            assert!(b.stored(4096, data.len() / 512) == data, "flushed, and lost");
+            Ok(())
+        }
+        Err(e) => Err((e.after, format!("{e}"))),
+    }
+}
+
 fn clean() -> Clean {
-    let mut b = Bench::new(Mode::Interrupts);
+    let mut b = bench(Mode::Interrupts);
     let card = b.identify().traits;
     let identify = (b.dw.counters().commands, b.clock.now().since(Instant::ZERO));
     let mut steps = Vec::new();
@@ -109,6 +149,11 @@ fn clean() -> Clean {
         run(&mut b, &card, s, &data).unwrap();
         steps.push((b.dw.counters().commands - commands, b.clock.now().since(began)));
     }
+    let data = pattern(8192, 77);
+    let has = fill_cache(&mut b, &card, &data);
+    let (began, commands) = (b.clock.now(), b.dw.counters().commands);
+    flush(&mut b, &card, &has, &data).unwrap();
+    steps.push((b.dw.counters().commands - commands, b.clock.now().since(began)));
     Clean { identify, steps }
 }
 
@@ -132,6 +177,7 @@ fn recovers(b: &mut Bench, card: Option<CardTraits>, kind: Kind, what: &str) {
     b.dw.heal();
     b.dw.inject(Fault::WriteProtect(false));
     b.dw.inject(Fault::Insert);
+    b.dw.inject(Fault::Pin(true));
     let settle = b.clock.now() + Duration::from_millis(200);
     b.pass_all(settle);
     let card = match card {
@@ -153,7 +199,7 @@ fn recovers(b: &mut Bench, card: Option<CardTraits>, kind: Kind, what: &str) {
 /// One case: whether the operation ended with an error; `None` if there is no such case.
 fn case(clean: &Clean, mode: Mode, kind: Kind, step: Option<usize>, k: u64) -> Option<bool> {
     let what = format!("{mode:?} {kind:?} step {step:?} command {k}");
-    let mut b = Bench::new(mode);
+    let mut b = bench(mode);
     let lasting =
         matches!(kind, Moment(Fault::Remove | Fault::PowerFail) | Command(Fault::Busy(Duration::MAX)));
     let Some(i) = step else {
@@ -167,8 +213,26 @@ fn case(clean: &Clean, mode: Mode, kind: Kind, step: Option<usize>, k: u64) -> O
         recovers(&mut b, r.ok().filter(|_| !lasting).map(|i| i.traits), kind, &what);
         return Some(failed);
     };
-    let s = workload()[i];
     let card = b.identify().traits;
+    if i == FLUSH {
+        let data = pattern(8192, 77);
+        let has = fill_cache(&mut b, &card, &data);
+        let (n, takes) = clean.steps[i];
+        if !arm(&b, kind, None, k, n, takes) {
+            return None;
+        }
+        let (began, limit) = (b.clock.now(), SdRegister::flush(&card, &has).limit());
+        let r = flush(&mut b, &card, &has, &data);
+        let took = b.clock.now().since(began);
+        assert!(took <= limit + GRACE.saturating_mul(3) + SECOND, "{what} took {took}");
+        if let Err((_, text)) = &r {
+            assert!(text.contains("phase: "), "{what}: {text}");
+        }
+        // Its power was off, or it may have been: it is identified again.
+        recovers(&mut b, None, kind, &what);
+        return Some(r.is_err());
+    }
+    let s = workload()[i];
     let data = pattern(s.blocks as usize * 512, s.lba);
     if s.dir == Dir::Read {
         b.store(s.lba, &data);

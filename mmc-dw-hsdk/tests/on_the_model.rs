@@ -10,6 +10,7 @@ use mmc_hal::{Dir, Payload};
 use mmc_mock::card::SdConfig;
 use mmc_mock::dw::{Config, Fault};
 use mmc_mock::timing::Profile;
+use mmc_mock::{Memory, MemoryDma};
 use mmc_proto::bus::{BusConfig, Power, Signal, Timing, Width};
 use mmc_proto::command::{Command, Stop};
 use mmc_proto::host::{Cause, Host, Operation, Phase, Returned};
@@ -568,4 +569,137 @@ fn time_stands_still_for_nobody() {
     b.pass(Instant::from_nanos(now.as_nanos() + 2_000_000_000));
     let mmc_proto::host::Progress::Done(done) = b.host.poll(b.clock.now()) else { panic!("not done") };
     assert!(done.result.is_ok());
+}
+
+/// A card that refuses a data command says why in its answer and sends nothing: the answer is not lost.
+#[test]
+fn what_a_card_answered_before_no_data_came_is_in_the_error() {
+    const OUT_OF_RANGE: u32 = 1 << 31;
+    for mode in MODES {
+        let (mut b, card) = Bench::identified(mode);
+        let beyond = u32::try_from(card.blocks).unwrap() + 5;
+        for stop in [Stop::Manual, Stop::Auto] {
+            let read = Operation::Transfer(Command::read_multiple_block(beyond, 8, stop), buffers(&[4096]));
+            let done = b.operate(read, SECOND);
+            let e = done.result.unwrap_err();
+            assert_eq!((e.cause, e.phase), (Cause::Timeout, Phase::Data), "{mode:?}");
+            assert!(e.r1.is_some_and(|r1| r1 & OUT_OF_RANGE != 0), "{mode:?} {e:?}");
+            assert!(matches!(done.payload, Returned::Back(_)));
+        }
+        // No answer at all: nothing is made up. A wrong one is not believed.
+        for fault in [Fault::NoResponse, Fault::ResponseCrc] {
+            b.dw.inject(fault);
+            let read = Operation::Transfer(Command::read_single_block(1), buffers(&[512]));
+            assert_eq!(b.operate(read, SECOND).result.unwrap_err().r1, None, "{mode:?} {fault:?}");
+        }
+        b.assert_clean();
+    }
+}
+
+/// A written phase that the controller stops by itself ends when the card has stored it.
+#[test]
+fn an_automatic_stop_waits_for_the_card_to_store() {
+    for mode in MODES {
+        let slow = SdConfig::new(Profile::slow2018(), 1);
+        let mut b = Bench::with(mode, Config::hsdk(), HSDK, slow);
+        b.identify();
+        let data = pattern(65_536, 4);
+        let write = Command::write_multiple_block(512, 128, Stop::Auto);
+        let reply = b.operate(Operation::Transfer(write, filled(&data, &[65_536])), SECOND).result.unwrap();
+        assert_eq!((reply.bytes, reply.words[1] >> 8 & 1), (65_536, 1), "R1 of CMD12 was: ready for data");
+        let now = b.clock.now();
+        assert!(
+            b.card.with(|c| mmc_mock::card::Card::busy_until(c, now)) <= now,
+            "{mode:?}: not busy any more"
+        );
+        assert!(b.stored(512, 128) == data);
+        // The end of CMD12 after that of the data, as on other builds: one interrupt more, no hang.
+        b.dw.inject(Fault::Defer { bits: 0x4000, accesses: 2 });
+        let read =
+            Operation::Transfer(Command::read_multiple_block(512, 128, Stop::Auto), buffers(&[65_536]));
+        let done = b.operate(read, SECOND);
+        let Returned::Back(p) = done.payload else { panic!("kept") };
+        assert!(done.result.is_ok() && bytes(p) == data, "{mode:?}");
+        b.assert_clean();
+    }
+}
+
+/// Starts and ends of segments at every byte, every size class, with what DMA can and cannot have.
+#[test]
+fn segments_at_every_alignment_and_of_every_size_arrive_whole() {
+    for mode in MODES {
+        for skew in (0..16).chain([32, 60, 61, 63]) {
+            let memory = Memory::new(0x8000_0000, 0xc000_0000);
+            let dma = MemoryDma::new(memory.clone(), u32::MAX.into()).skewed(skew);
+            let ideal = SdConfig::new(Profile::ideal(), 1);
+            let mut b = Bench::build(mode, Config::hsdk(), HSDK, ideal, memory, dma, RING_BYTES);
+            let card = b.identify().traits;
+            let whole = b.host.engine().transfers();
+            assert_eq!(whole.dma > 0, skew % 4 == 0, "DMA where it can, else by hand: {skew} {whole:?}");
+            for lens in [
+                &[512][..],
+                &[4, 8, 500],
+                &[1, 511],
+                &[4096],
+                &[4092, 4],
+                &[4100, 8188],
+                &[8192, 8191, 1],
+                &[2, 4, 8, 16, 32, 64, 128, 256, 2],
+                &[65_536, 512],
+            ] {
+                let data = pattern(lens.iter().sum(), skew);
+                let payload = filled(&data, lens);
+                let (r, _) = b.transfer(&card, Dir::Write, 64, payload, TransferOptions::default());
+                assert_eq!(r, Ok((data.len() / 512) as u32), "{mode:?} {skew} {lens:?}");
+                assert!(b.read(&card, 64, lens).unwrap() == data, "{mode:?} {skew} {lens:?}");
+            }
+            assert_eq!(b.memory.regions(), 1);
+            b.assert_clean();
+        }
+    }
+}
+
+/// More segments than the driver maps, memory that ends at the mask, memory above it, 64-bit descriptors: all bytes
+/// right, or a refusal that starts nothing.
+#[test]
+fn masks_and_long_lists_are_kept_or_refused() {
+    let bench = |base: u64, top: u64, mask: u64, wide: bool| {
+        let memory = Memory::new(base, top);
+        let dma = MemoryDma::new(memory.clone(), mask);
+        let ideal = SdConfig::new(Profile::ideal(), 1);
+        let config = Config { addr64: wide, ..Config::hsdk() };
+        let ring = if wide { 2 * RING_BYTES } else { RING_BYTES };
+        Bench::build(Mode::Interrupts, config, HSDK, ideal, memory, dma, ring)
+    };
+    let check = |b: &mut Bench, lens: &[usize], by_dma: bool| {
+        let card = b.identify().traits;
+        let data = pattern(lens.iter().sum(), 7);
+        let before = b.host.engine().transfers();
+        let (r, _) = b.transfer(&card, Dir::Write, 64, filled(&data, lens), TransferOptions::default());
+        assert_eq!(r, Ok((data.len() / 512) as u32));
+        assert!(b.read(&card, 64, lens).unwrap() == data);
+        let after = b.host.engine().transfers();
+        assert_eq!((after.dma - before.dma, after.pio - before.pio), if by_dma { (2, 0) } else { (0, 2) });
+        b.assert_clean();
+    };
+    // The last byte there is, and the mask one below it.
+    check(&mut bench(0xffff_0000, 0x1_0000_0000, 0xffff_ffff, false), &[16_384, 8192], true);
+    check(&mut bench(0xffff_c000, 0x1_0000_0000, 0x8000_0000, false), &[4096], false);
+    // 64-bit descriptors, memory on both sides of 4 GiB.
+    check(&mut bench(0xffff_0000, 0x1_0001_0000, u64::MAX, true), &[16_384, 16_384, 16_384], true);
+    // 300 segments of four bytes and a rest: 256 are the most, and the host says so.
+    let mut b = bench(0x8000_0000, 0xc000_0000, 0xffff_ffff, false);
+    let card = b.identify().traits;
+    let lens: Vec<usize> = (0..299).map(|_| 4).chain([340]).collect();
+    assert_eq!((lens.len(), lens.iter().sum::<usize>()), (300, 1536));
+    assert_eq!(b.host.capabilities().max_segments, 256);
+    let read = Command::read_multiple_block(0, 3, Stop::Auto);
+    let done = b.operate(Operation::Transfer(read, buffers(&lens)), SECOND);
+    assert!(matches!(done.result.unwrap_err().cause, Cause::Unsupported("more segments than max_segments")));
+    let Returned::Back(p) = done.payload else { panic!("kept") };
+    assert_eq!((p.segments(), p.bytes(), b.memory.regions()), (300, 1536, 1));
+    let data = pattern(256 * 8, 3);
+    b.store(0, &data);
+    assert!(b.read(&card, 0, &[8; 256]).unwrap() == data, "256 are carried");
+    b.assert_clean();
 }

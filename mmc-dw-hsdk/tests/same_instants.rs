@@ -1,9 +1,9 @@
 //! The same conversations over `MockHost` (no controller at all) and over this driver on the register model: the card
-//! sees the same commands, and everything ends at the same virtual instants.
+//! sees the same commands, and from the end of identification on everything ends at the same virtual instants.
 //!
-//! What is outside the comparison: a command nobody answers (the mock host gives up after 64 clocks, the controller
-//! after the 255 of TMOUT), and DAT0 held after an R1b answer, which the driver finds by looking (never more than a
-//! quarter of the wait late).
+//! What is outside the comparison: when a command of the identification is sent, since some have no answer (the mock
+//! host gives up after 64 clocks, the controller after the 255 of TMOUT); and DAT0 held after an R1b answer, which the
+//! driver finds by looking (never more than a quarter of the wait late).
 
 mod bench;
 
@@ -17,7 +17,7 @@ use mmc_mock::timing::Profile;
 use mmc_mock::{BufBatch, Clock, MockHost};
 use mmc_proto::host::{Capabilities, Host};
 use mmc_proto::machine::{CardTraits, Conductor, Identify, Machine, Transfer, TransferOptions, Turn};
-use mmc_time::Instant;
+use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
 
 /// 200 MHz divide to exactly 400 kHz, 25 MHz and 50 MHz, so that both hosts run the same clocks.
@@ -93,22 +93,24 @@ struct Access {
     open_ended: bool,
 }
 
-/// Identification, then all accesses: what the card saw, and when each step ended.
-fn play<H: Either>(mut host: H, accesses: &[Access]) -> (Vec<Entry>, Vec<Instant>) {
+/// Identification, then all accesses: what the card saw and when, and when each step ended, counted from the end of the
+/// identification.
+fn play<H: Either>(mut host: H, accesses: &[Access]) -> (Vec<(Entry, Duration)>, Vec<Duration>) {
     let machine = Identify::new(&host.caps());
     let (identified, at) = host.run(machine, buffers(&[512]));
     let card: CardTraits = identified.unwrap().traits;
-    let mut ends = vec![at];
+    let (began, mut ends) = (at, Vec::new());
     for (i, a) in accesses.iter().enumerate() {
         let data = pattern(a.blocks as usize * 512, i as u64);
         let options = TransferOptions { open_ended: a.open_ended };
         let machine = Transfer::new(&card, a.dir, a.lba, a.blocks, options);
         let (r, at) = host.run(machine, filled(&data, &[data.len()]));
         assert_eq!(r, Ok(a.blocks), "{a:?}");
-        ends.push(at);
+        ends.push(at.since(began));
     }
     let entries = host.card().with(|c| c.log().entries().to_vec());
-    (entries, ends)
+    let since = |e: Entry| (Entry { at: Instant::ZERO, ..e }, e.at.since(began));
+    (entries.into_iter().map(since).collect(), ends)
 }
 
 fn both(card: SdConfig, accesses: &[Access]) {
