@@ -22,7 +22,7 @@ pub(crate) struct Row<S> {
 pub(crate) fn info<S>(rows: &[Row<S>], settings: &S, i: usize) -> Option<TunableInfo> {
     let row = rows.get(i)?;
     let (min, max) = (i64::from(row.min), i64::from(row.max));
-    let value = i64::try_from((row.get)(settings)).unwrap_or(max).clamp(min, max);
+    let value = i64::try_from((row.get)(settings)).unwrap_or(max).max(min).min(max);
     Some(TunableInfo { name: row.name, unit: row.unit, min, max, value })
 }
 
@@ -38,7 +38,8 @@ pub(crate) fn set<S>(rows: &[Row<S>], settings: &mut S, name: &str, text: &str) 
     if row.max == 0 && value != 0 {
         return Err(TuneError::Range);
     }
-    (row.set)(settings, u32::try_from(value).unwrap_or(u32::MAX).clamp(row.min, row.max));
+    // Not `clamp`, which panics on a range the wrong way round.
+    (row.set)(settings, u32::try_from(value).unwrap_or(u32::MAX).max(row.min).min(row.max));
     Ok(())
 }
 
