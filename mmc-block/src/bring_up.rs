@@ -2,8 +2,8 @@
 
 use mmc_hal::{Batch, Payload};
 use mmc_proto::host::{Capabilities, Host, Why};
-use mmc_proto::machine::{Conductor, Identified, Identify, IdentifyError, Turn};
-use mmc_time::Instant;
+use mmc_proto::machine::{Conductor, Identified, Identify, IdentifyError, IdentifyStep, Turn};
+use mmc_time::{Duration, Instant};
 
 /// What bringing up a card has come to.
 #[derive(Debug)]
@@ -33,6 +33,30 @@ pub enum Up<P: Batch> {
 #[derive(Debug)]
 pub struct Init<P> {
     conductor: Conductor<Identify, P>,
+    times: StepTimes,
+    seen: Option<Instant>,
+}
+
+/// How long each step of an identification took, repetitions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    steps: [Option<(IdentifyStep, Duration)>; STEPS],
+}
+
+/// More than there are steps.
+const STEPS: usize = 24;
+
+impl StepTimes {
+    /// The steps that took time, in the order in which they came first.
+    pub fn iter(&self) -> impl Iterator<Item = (IdentifyStep, Duration)> {
+        self.steps.iter().copied().flatten()
+    }
+    fn add(&mut self, step: IdentifyStep, took: Duration) {
+        let place = self.steps.iter_mut().find(|s| s.is_none_or(|(known, _)| known == step));
+        if let Some(place) = place.filter(|_| took > Duration::ZERO) {
+            *place = Some((step, place.map_or(took, |(_, so_far)| so_far + took)));
+        }
+    }
 }
 
 impl<P: Batch> Init<P> {
@@ -48,12 +72,21 @@ impl<P: Batch> Init<P> {
         if let Err(scratch) = batch.push(scratch, 0, len) {
             return Err((batch, scratch));
         }
-        Ok(Self { conductor: Conductor::new(Identify::new(caps), Some(batch)) })
+        let conductor = Conductor::new(Identify::new(caps), Some(batch));
+        Ok(Self { conductor, times: StepTimes::default(), seen: None })
+    }
+
+    /// How long its steps took so far.
+    pub const fn times(&self) -> &StepTimes {
+        &self.times
     }
 
     /// Goes on as far as possible without waiting. The host is not used otherwise until [`Up::Done`], and
     /// this is not called after it.
     pub fn poll<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H, now: Instant) -> Up<P> {
+        let since = now.since(self.seen.unwrap_or(now));
+        self.times.add(self.conductor.machine().phase(), since);
+        self.seen = Some(now);
         match self.conductor.poll(host, now) {
             Turn::Wait { why, until } => Up::Wait { why, until },
             Turn::Done(card, batch) => {

@@ -4,6 +4,7 @@
 //! [`Core::next`] fills a batch, [`Core::start`] gives the conversation to hold, [`Core::finish`] takes its
 //! result.
 
+use crate::care::Verdict;
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Cache, Done, Entry, Stamps, State, Table, Tag, Ticket, Which};
@@ -94,6 +95,7 @@ pub enum Work {
 
 /// What became of an abandoned request.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "no allocator, and it is taken apart at once")]
 pub enum Abandoned<B> {
     /// It was not in a command yet, and never will be: here is its buffer.
     Withdrawn(B),
@@ -122,6 +124,12 @@ pub struct Core<S, T, B, O = ()> {
     pub(crate) table: Table<T, B>,
     /// Commands since the last flush: a stream of flushes shall not keep all else from the card.
     pub(crate) since_flush: u32,
+    /// Something was written since the last good flush; it was lost with the card's supply.
+    pub(crate) dirty: bool,
+    pub(crate) cache_lost: bool,
+    /// Nothing more is accepted, but what is here goes on.
+    pub(crate) closing: bool,
+    pub(crate) generation: u32,
     /// A flush runs, and how often the one before it failed in a row.
     pub(crate) flushing: bool,
     pub(crate) flush_tries: u16,
@@ -191,6 +199,10 @@ where
             features: Features::default(),
             table,
             since_flush: 1,
+            dirty: false,
+            cache_lost: false,
+            closing: false,
+            generation: 0,
             flushing: false,
             flush_tries: 0,
             held: [0; 3],
@@ -248,7 +260,7 @@ where
     }
 
     fn check(&self, r: &Request, buffer: Option<&B>) -> Result<(), Refusal> {
-        if let Some(why) = self.stopped {
+        if let Some(why) = self.stopped.or(self.closing.then_some(Stopped::PowerOff)) {
             return Err(Refusal::Stopped(why));
         }
         let max = match r.op {
@@ -339,6 +351,9 @@ where
             tries: 0,
             part: (0, request.blocks),
             cache,
+            single: None,
+            moved: 0,
+            generation: self.generation,
             orphan: false,
             result: Ok(()),
         };
@@ -430,6 +445,15 @@ where
         Work::Wait { at: Some(now) }
     }
 
+    /// The card lost its supply, and with it what was in its cache: the next flush says so.
+    pub fn lose_cache(&mut self) {
+        self.cache_lost |= core::mem::take(&mut self.dirty);
+    }
+    /// Which card is served: counts up with each change of the media.
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+
     fn begin_flush(&mut self) -> Work {
         self.table.begin_flush();
         self.flushing = true;
@@ -441,6 +465,8 @@ where
     /// error that may go away; else all that waited for it fail.
     pub fn finish_flush(&mut self, result: Result<(), BlockError>, now: Instant) {
         if !core::mem::take(&mut self.flushing) {
+            // Nobody here waited for it.
+            self.dirty &= result.is_err();
             return;
         }
         self.since_flush = 0;
@@ -455,6 +481,11 @@ where
             return;
         }
         self.flush_tries = 0;
+        let result = match result {
+            Ok(()) if core::mem::take(&mut self.cache_lost) => Err(BlockError::CacheLost),
+            other => other,
+        };
+        self.dirty &= result.is_err();
         for _ in 0..self.table.len() {
             let Some(i) = self.table.pop(Which::Flushing) else { break };
             let Some(e) = self.table.get_mut(i) else { continue };
@@ -492,11 +523,22 @@ where
             self.stopped = Some(why);
         }
     }
-    /// Goes on after a quarantine.
-    pub fn resume(&mut self) {
-        if self.stopped == Some(Stopped::Quarantine) {
+    /// Goes on, if it was stopped for this reason.
+    pub fn resume(&mut self, why: Stopped) {
+        if self.stopped == Some(why) && why != Stopped::Shutdown {
             self.stopped = None;
         }
+    }
+    /// The card in the slot is another one, or gone: stops for that reason, and counts the change.
+    pub(crate) fn change_media(&mut self, why: Stopped) {
+        self.generation = self.generation.wrapping_add(1);
+        (self.dirty, self.cache_lost) = (false, false);
+        self.stop(why);
+    }
+    /// Failures so far of what the job sends.
+    pub(crate) fn failures(&self, job: &Job) -> u8 {
+        let tries = self.table.by_id(job.run.head).and_then(|i| self.table.get(i)).map_or(0, |e| e.tries);
+        u8::try_from(tries.saturating_sub(1)).unwrap_or(u8::MAX)
     }
 
     /// Of a stopped core: completes whatever is queued or waits with [`BlockError::Stopped`].
@@ -553,6 +595,22 @@ where
         batch: Option<&mut P>,
         now: Instant,
     ) {
+        let again = |core: &Self, run: &Run, e: &BlockError| {
+            if core.worth_again(run, e) { Verdict::Again } else { Verdict::Fail }
+        };
+        self.finish_with(job, result, batch, now, again);
+    }
+
+    /// As [`finish`](Self::finish), with the caller's own judgement of an error. Requests that failed together are sent
+    /// again each on its own in any case, unless the card is gone or hangs: nobody knows which of them it was.
+    pub(crate) fn finish_with<P: Batch<Buffer = B>>(
+        &mut self,
+        job: Job,
+        result: Result<u32, BlockError>,
+        batch: Option<&mut P>,
+        now: Instant,
+        judge: impl FnOnce(&Self, &Run, &BlockError) -> Verdict,
+    ) {
         let run = job.run;
         let mut result = match result {
             Ok(moved) if moved == run.blocks => Ok(()),
@@ -561,6 +619,7 @@ where
         };
         match batch {
             Some(batch) => self.unload(&run, batch),
+            None if !matches!(run.op, Op::Read | Op::Write) => {}
             None => {
                 self.stop(Stopped::Quarantine);
                 result = match result {
@@ -574,23 +633,48 @@ where
         }
         match result {
             Ok(()) => self.for_members(&run, |core, i| core.part_done(i, now)),
-            Err(error) if self.worth_again(&run, &error) => {
-                let whole = run.count > 1;
-                self.for_members(&run, |core, i| {
-                    core.statistics.retries = core.statistics.retries.saturating_add(1);
-                    if let Some(e) = core.table.get_mut(i) {
-                        e.state = State::Again;
+            Err(error) => {
+                let verdict = match judge(self, &run, &error) {
+                    _ if self.stopped.is_some() => Verdict::Fail,
+                    Verdict::Fail if run.count > 1 && !error.media_gone() && !error.needs_reset() => {
+                        Verdict::Again
                     }
-                    if whole {
-                        core.table.push(Which::Again, i);
-                    } else {
-                        core.table.push_front(Which::Again, i);
+                    verdict => verdict,
+                };
+                if verdict == Verdict::Fail {
+                    if let (1, BlockError::Transfer(e)) = (run.count, &error) {
+                        let known = run.offset.saturating_add(e.done);
+                        if let Some(e) = self.table.by_id(run.head).and_then(|i| self.table.get_mut(i)) {
+                            e.moved = if known > 0 && run.offset <= e.moved { known } else { e.moved };
+                        }
                     }
-                });
+                    self.fail_members(&run, error, now);
+                } else {
+                    self.send_again(&run, verdict);
+                }
             }
-            Err(error) => self.fail_members(&run, error, now),
         }
         self.admit(now);
+    }
+
+    fn send_again(&mut self, run: &Run, verdict: Verdict) {
+        let whole = run.count > 1;
+        self.for_members(run, |core, i| {
+            core.statistics.retries = core.statistics.retries.saturating_add(1);
+            if let Some(e) = core.table.get_mut(i) {
+                e.state = State::Again;
+                if let (Verdict::Single(piece), None) = (verdict, e.single) {
+                    let piece = piece.max(1);
+                    e.single = Some((e.part, piece));
+                    e.part.1 = e.part.1.min(piece);
+                }
+            }
+            if whole {
+                core.table.push(Which::Again, i);
+            } else {
+                core.table.push_front(Which::Again, i);
+            }
+        });
     }
 
     fn worth_again(&self, run: &Run, error: &BlockError) -> bool {
@@ -601,7 +685,7 @@ where
             _ => true,
         };
         let again = run.count > 1 || (error.is_retryable() && tries <= self.settings.retries);
-        self.stopped.is_none() && !hopeless && again
+        !hopeless && again
     }
 
     /// Gives up a job that was never sent, because the core has stopped.
@@ -631,6 +715,21 @@ where
     /// The part of a request that was sent is stored or read; so is the request, if it was the last.
     fn part_done(&mut self, i: u32, now: Instant) {
         let Some(e) = self.table.get_mut(i) else { return };
+        self.dirty |= !e.request.op.is_read() && self.features.cache;
+        let end = e.part.0.saturating_add(e.part.1);
+        if e.part.0 <= e.moved {
+            e.moved = e.moved.max(end);
+        }
+        if let Some((part, piece)) = e.single {
+            let left = part.0.saturating_add(part.1).saturating_sub(end);
+            if left > 0 {
+                e.part = (end, left.min(piece));
+                e.state = State::Again;
+                self.table.push_front(Which::Again, i);
+                return;
+            }
+            (e.part, e.single) = (part, None);
+        }
         let (Some(id), (_, blocks)) = (e.id, e.part) else { return };
         match self.scheduler.complete(id, Outcome { blocks, failed: false }, now) {
             Some(Completed { last: false, .. }) => e.state = State::Queued,
@@ -648,7 +747,10 @@ where
     /// All members of a run have failed, each for the same reason.
     pub(crate) fn fail_members(&mut self, run: &Run, error: BlockError, now: Instant) {
         self.for_members(run, |core, i| {
-            let Some(e) = core.table.get(i) else { return };
+            let Some(e) = core.table.get_mut(i) else { return };
+            if let Some((part, _)) = e.single.take() {
+                e.part = part;
+            }
             if let Some(id) = e.id {
                 core.scheduler.complete(id, Outcome { blocks: e.part.1, failed: true }, now);
                 if let Some(part) = core.pending.take_if(|part| part.head == id) {
@@ -688,8 +790,9 @@ where
     fn take_at(&mut self, i: u32) -> Option<Done<B>> {
         let ticket = self.table.ticket(i);
         let e = self.table.vacate(i)?;
-        let Entry { given: request, buffer, result, stamps, attempts, .. } = e;
-        Some(Done { ticket, request, buffer, result, stamps, attempts })
+        let Entry { given: request, buffer, result, stamps, attempts, moved, generation, .. } = e;
+        let moved = if result.is_ok() { request.blocks } else { moved };
+        Some(Done { ticket, request, buffer, result, stamps, attempts, moved, generation })
     }
     /// The next finished request, in the order in which they finished.
     pub fn take_done(&mut self) -> Option<Done<B>> {

@@ -1,13 +1,14 @@
 //! A core over a host: the polled front.
 
+use crate::care::{self, Agenda, Care, Chore, Ended, Keeper, Media, Talk, Task};
 use crate::core::{Abandoned, Core, Job, Settings, Work};
-use crate::error::{BlockError, Refused, SetupError, Stopped};
+use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Done, Tag, Ticket};
-use mmc_hal::Batch;
+use mmc_hal::{Batch, Payload};
 use mmc_proto::host::{Host, Why};
-use mmc_proto::machine::{CardTraits, Conductor, Transfer, Turn};
-use mmc_sched::{Request, Scheduler, TuneError};
+use mmc_proto::machine::{CardTraits, Conductor, Extensions, Identified, SlotEvent, SlotWatch, Turn};
+use mmc_sched::{Op, Request, Scheduler, TuneError};
 use mmc_time::{Duration, Instant};
 
 /// Commands begun in one [`Disk::poll`]; after that many it asks to be called again at once.
@@ -32,6 +33,22 @@ pub enum Next {
     Lent,
 }
 
+/// Whether the disk serves, or is going to sleep or to be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Awake,
+    /// Nothing new is begun; then flush and switch off.
+    Suspending,
+    /// The supply is off.
+    Suspended,
+    /// Requests that are here go on until the first instant; flush and notice must be over at the second.
+    Leaving(Instant, Instant),
+    /// Flush and notice are out.
+    Farewell(Instant),
+    /// The supply may go; whether flush and notice went well and in time.
+    Left(bool),
+}
+
 /// Whether somebody else wants the host, or has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loan {
@@ -44,7 +61,7 @@ type Buffer<H> = <<H as Host>::Payload as Batch>::Buffer;
 
 struct Running<P> {
     job: Job,
-    conductor: Conductor<Transfer, P>,
+    conductor: Conductor<Talk, P>,
 }
 
 /// One card behind one host, as a block device that is polled.
@@ -68,6 +85,10 @@ where
     /// Batches that carry nothing.
     spare: [Option<H::Payload>; 2],
     loan: Loan,
+    keeper: Option<Keeper<Buffer<H>>>,
+    chore: Option<(Task, Conductor<Chore, H::Payload>)>,
+    stage: Stage,
+    media: Media,
 }
 
 impl<H, S: Scheduler, T, O> core::fmt::Debug for Disk<H, S, T, O>
@@ -113,7 +134,18 @@ where
         }
         let limits = host.capabilities().into();
         let core = Core::new(scheduler, card, limits, tags, settings, observer)?;
-        Ok(Self { host, core, running: None, prepared: None, spare: [Some(batch), None], loan: Loan::No })
+        Ok(Self {
+            host,
+            core,
+            running: None,
+            prepared: None,
+            spare: [Some(batch), None],
+            loan: Loan::No,
+            keeper: None,
+            chore: None,
+            stage: Stage::Awake,
+            media: Media::Same,
+        })
     }
 
     /// From now on one command is prepared while another runs, with a second, empty batch as large as the
@@ -127,6 +159,118 @@ where
         }
         self.put(batch);
         Ok(())
+    }
+
+    /// From now on the disk looks after its card: errors are cured as `care` says, up to identifying the card anew; its
+    /// cache is flushed; discards go to it; a card that is taken out or changed is noticed; it can be put to sleep.
+    /// Without this the disk only reads, writes, and sends again.
+    ///
+    /// `card` is what [`Init`](crate::Init) found, and serves the user area; `scratch` is one segment of at least 512
+    /// bytes. `host`'s [`Slot`](mmc_proto::host::Slot) is looked at between two commands: [`poll`](Self::poll) after a
+    /// card-detect interrupt, too.
+    ///
+    /// # Errors
+    /// The scratch buffer comes back when it is too small.
+    pub fn look_after(
+        &mut self,
+        card: Identified,
+        scratch: Buffer<H>,
+        care: Care,
+        now: Instant,
+    ) -> Result<(), Buffer<H>> {
+        if scratch.segment(0).map_or(0, <[u8]>::len) < crate::SECTOR {
+            return Err(scratch);
+        }
+        let watch = SlotWatch::new(&self.host.slot(now));
+        let mut keeper = Keeper {
+            care,
+            card,
+            extensions: Extensions::default(),
+            scratch: Some(scratch),
+            agenda: Agenda::default(),
+            watch,
+            cache_on: false,
+        };
+        keeper.settle();
+        self.core.set_features(keeper.features());
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    /// What became of the card in the slot.
+    pub const fn media(&self) -> Media {
+        self.media
+    }
+    /// The card in the slot as it was identified last, if the disk [looks after](Self::look_after) it.
+    pub fn card(&self) -> Option<&Identified> {
+        self.keeper.as_ref().map(|k| &k.card)
+    }
+    /// Serves the card that [`Media::New`] speaks of; requests are accepted again. False: there is none.
+    pub fn accept_media(&mut self) -> bool {
+        let Some(keeper) = self.keeper.as_ref().filter(|_| self.media == Media::New) else { return false };
+        self.core.card = keeper.card.traits;
+        self.core.set_features(keeper.features());
+        self.core.resume(Stopped::MediaChanged);
+        self.media = Media::Same;
+        true
+    }
+    /// Tries to identify what is in the slot, where no switch tells that a card has come.
+    pub fn look_again(&mut self) {
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| self.media == Media::Gone) {
+            keeper.agenda.add(Task::Reset);
+        }
+    }
+
+    /// Ends what runs, stores what is in the card's cache and switches the supply off; over when
+    /// [`poll`](Self::poll) says [`Next::Idle`] and [`is_suspended`](Self::is_suspended). Requests are still accepted, and
+    /// wait. A disk that does not [look after](Self::look_after) its card only stops sending.
+    pub fn suspend(&mut self) {
+        if self.stage == Stage::Awake {
+            self.stage = Stage::Suspending;
+        }
+    }
+    /// The supply is off and nothing runs.
+    pub fn is_suspended(&self) -> bool {
+        let idle = self.keeper.as_ref().is_none_or(|k| k.agenda.is_empty());
+        self.stage == Stage::Suspended && self.chore.is_none() && idle
+    }
+    /// Wakes up: identifies the card anew. If it is another one ([`Media::New`]), all that waited has failed.
+    pub fn resume(&mut self) {
+        if matches!(self.stage, Stage::Suspending | Stage::Suspended) {
+            if let Some(keeper) = self.keeper.as_mut().filter(|_| self.stage == Stage::Suspended) {
+                // What of going to sleep is not done yet need not be.
+                keeper.agenda.clear();
+                keeper.agenda.add(Task::Reset);
+            }
+            self.stage = Stage::Awake;
+        }
+    }
+
+    /// The supply goes at `deadline`: accepts nothing more, carries out what is here as long as there is time, and stores
+    /// and notifies in what is left (at most half of the time, and no more than the card may need). What was not carried
+    /// out fails with [`Stopped::PowerOff`]. Go on with [`poll`](Self::poll) until [`power_may_go`](Self::power_may_go).
+    pub fn prepare_power_off(&mut self, deadline: Instant, now: Instant) {
+        let half = Duration::from_nanos(deadline.since(now).as_nanos() / 2);
+        let farewell = self.keeper.as_ref().map_or(Duration::ZERO, Keeper::farewell);
+        let last = now + deadline.since(now).saturating_sub(farewell.min(half));
+        self.stage = Stage::Leaving(last, deadline);
+        self.core.closing = true;
+    }
+    /// Of [`prepare_power_off`](Self::prepare_power_off): `Some` when it is over; false when the cache was not stored, or
+    /// the card not told, in time.
+    pub fn power_may_go(&self) -> Option<bool> {
+        match self.stage {
+            Stage::Left(well) => Some(well),
+            _ => None,
+        }
+    }
+
+    /// Accepts a discard, a write-zeroes or a flush: see [`Core::submit_bare`].
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was queued.
+    pub fn submit_bare(&mut self, request: Request, now: Instant) -> Result<Ticket, Refusal> {
+        self.core.submit_bare(request, now)
     }
 
     /// Accepts a request of whole sectors with a buffer of exactly that length; call [`poll`](Self::poll)
@@ -149,7 +293,21 @@ where
             return Next::Lent;
         }
         for _ in 0..COMMANDS {
-            if let Some(running) = &mut self.running {
+            if let Some((_, conductor)) = &mut self.chore {
+                if matches!(self.stage, Stage::Farewell(deadline) if now >= deadline) {
+                    self.host.abort(now);
+                }
+                match conductor.poll(&mut self.host, now) {
+                    Turn::Wait { why, until } => {
+                        let until = match self.stage {
+                            Stage::Farewell(deadline) if now < deadline => until.min(deadline),
+                            _ => until,
+                        };
+                        return Next::Wait { why, until };
+                    }
+                    Turn::Done(ended, batch) => self.finish_chore(&ended, batch, now),
+                }
+            } else if let Some(running) = &mut self.running {
                 match running.conductor.poll(&mut self.host, now) {
                     Turn::Wait { why, until } => {
                         return match self.prepare(now) {
@@ -157,7 +315,7 @@ where
                             _ => Next::Wait { why, until },
                         };
                     }
-                    Turn::Done(result, batch) => self.finish(result.map_err(BlockError::from), batch, now),
+                    Turn::Done(result, batch) => self.finish(result, batch, now),
                 }
             }
             if let Some(next) = self.begin(now) {
@@ -169,61 +327,255 @@ where
 
     fn finish(&mut self, result: Result<u32, BlockError>, batch: Option<H::Payload>, now: Instant) {
         let Some(Running { job, .. }) = self.running.take() else { return };
-        match batch {
-            Some(mut batch) => {
-                self.core.finish(job, result, Some(&mut batch), now);
-                self.put(batch);
+        let gone = result.is_err_and(|e| e.media_gone());
+        let failures = self.core.failures(&job);
+        let (mut batch, mut bare) = (batch, None);
+        if !matches!(job.run().op, Op::Read | Op::Write) {
+            // It had no data: its batch is empty, and none the worse for it.
+            bare = batch.take();
+        }
+        match &mut self.keeper {
+            None => self.core.finish(job, result, batch.as_mut(), now),
+            Some(keeper) => {
+                let caps = self.host.capabilities();
+                self.core.finish_with(job, result, batch.as_mut(), now, |_, run, error| {
+                    keeper.judge(error, run, failures, &caps)
+                });
             }
-            None => self.core.finish::<H::Payload>(job, result, None, now),
+        }
+        if let Some(batch) = batch.or(bare) {
+            self.put(batch);
+        }
+        if gone && self.keeper.is_some() && self.media != Media::Gone {
+            self.lose_media();
+        }
+    }
+
+    fn lose_media(&mut self) {
+        self.media = Media::Gone;
+        self.core.change_media(Stopped::NoMedia);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.agenda.clear();
+        }
+    }
+
+    /// Between two commands: what has happened in the slot?
+    fn look_at_slot(&mut self, now: Instant) {
+        let Some(keeper) = &mut self.keeper else { return };
+        if self.stage == Stage::Suspended {
+            return;
+        }
+        match keeper.watch.look(&self.host.slot(now)) {
+            SlotEvent::Same => {}
+            SlotEvent::Removed => self.lose_media(),
+            SlotEvent::Inserted | SlotEvent::Swapped => {
+                if self.media != Media::Gone {
+                    self.lose_media();
+                }
+                self.look_again();
+            }
         }
     }
 
     /// The bus is free: starts the next command. `Some`: there is none.
     fn begin(&mut self, now: Instant) -> Option<Next> {
+        self.look_at_slot(now);
+        if let Stage::Leaving(last, deadline) = self.stage {
+            if self.core.outstanding() == 0 || now >= last || self.core.stopped().is_some() {
+                self.core.stop(Stopped::PowerOff);
+                self.stage = Stage::Farewell(deadline);
+                if let Some(keeper) = self.keeper.as_mut().filter(|_| self.media == Media::Same) {
+                    keeper.agenda.add(Task::Flush);
+                    keeper.agenda.add(Task::Notice);
+                }
+            }
+        }
         if self.core.stopped().is_some() {
             if let Some((job, mut batch)) = self.prepared.take() {
                 self.core.give_up(job, &mut batch, now);
                 self.put(batch);
             }
             let work = self.core.drain(now);
-            if self.loan == Loan::Wanted {
-                self.loan = Loan::Given;
-                return Some(Next::Lent);
+            if work != Work::Idle {
+                return Some(wait(&work, now));
             }
-            return Some(wait(&work, now));
         }
-        let (job, batch) = match self.prepared.take() {
-            Some(ready) => ready,
-            None if self.loan == Loan::Wanted => {
-                self.loan = Loan::Given;
-                return Some(Next::Lent);
+        if let Some((job, batch)) = self.prepared.take() {
+            self.start(job, batch, now);
+            return None;
+        }
+        if self.stage == Stage::Suspending {
+            if let Some(keeper) = &mut self.keeper {
+                keeper.agenda.add(Task::Flush);
+                keeper.agenda.add(Task::Off);
             }
-            None => {
-                // Without a batch the host keeps it, and the core has stopped: seen above.
-                let Some(mut batch) = self.spare() else { return Some(Next::Idle) };
-                match self.core.next(&mut batch, now) {
-                    Work::Run(job) => (job, batch),
-                    Work::Flush => {
-                        self.put(batch);
-                        self.core.finish_flush(Ok(()), now);
-                        return None;
+            self.stage = Stage::Suspended;
+        }
+        if self.begin_chore(now) {
+            return None;
+        }
+        if self.loan == Loan::Wanted {
+            self.loan = Loan::Given;
+            return Some(Next::Lent);
+        }
+        if let Stage::Farewell(_) = self.stage {
+            self.stage = Stage::Left(self.keeper.as_ref().is_none_or(|k| k.agenda.is_empty()));
+        }
+        if self.core.stopped().is_some() || self.stage == Stage::Suspended {
+            return Some(Next::Idle);
+        }
+        // Without a batch the host keeps it, and the core has stopped: seen above.
+        let Some(mut batch) = self.spare() else { return Some(Next::Idle) };
+        match self.core.next(&mut batch, now) {
+            Work::Run(job) => self.start(job, batch, now),
+            Work::Flush => {
+                self.put(batch);
+                match &mut self.keeper {
+                    Some(keeper) => keeper.agenda.add(Task::Flush),
+                    // Nobody has switched a cache on.
+                    None => self.core.finish_flush(Ok(()), now),
+                }
+            }
+            nothing => {
+                self.put(batch);
+                return Some(self.until_the_supply_goes(wait(&nothing, now)));
+            }
+        }
+        None
+    }
+
+    /// A wait that ends when there is time for nothing but the flush.
+    fn until_the_supply_goes(&self, next: Next) -> Next {
+        match (self.stage, next) {
+            (Stage::Leaving(last, _), Next::Wait { why, until }) => {
+                Next::Wait { why, until: until.min(last) }
+            }
+            (_, next) => next,
+        }
+    }
+
+    fn start(&mut self, job: Job, batch: H::Payload, now: Instant) {
+        let _ = self.core.start(&job, now);
+        let talk = match (&self.keeper, job.run().op) {
+            (Some(keeper), Op::Discard | Op::WriteZeroes) => Talk::Erase(keeper.erase(job.run())),
+            _ => Talk::Transfer(care::transfer(self.core.card(), job.run())),
+        };
+        self.running = Some(Running { job, conductor: Conductor::new(talk, Some(batch)) });
+    }
+
+    /// Starts the first chore that is due. False: there is none.
+    fn begin_chore(&mut self, now: Instant) -> bool {
+        let Some(keeper) = self.keeper.as_mut().filter(|k| !k.agenda.is_empty()) else { return false };
+        let caps = self.host.capabilities();
+        // A batch or the scratch buffer that the host keeps comes back by `reclaim`.
+        while keeper.scratch.is_some() && self.spare.iter().any(Option::is_some) {
+            let Some(task) = keeper.agenda.take() else { return false };
+            let Some(chore) = keeper.chore(task, &caps) else {
+                if task == Task::Flush {
+                    self.core.finish_flush(Ok(()), now);
+                }
+                continue;
+            };
+            let (Some(scratch), Some(mut batch)) =
+                (keeper.scratch.take(), self.spare.iter_mut().find_map(Option::take))
+            else {
+                return false;
+            };
+            let len = scratch.segment(0).map_or(0, <[u8]>::len);
+            // An empty batch has room for one.
+            if let Err(scratch) = batch.push(scratch, 0, len) {
+                keeper.scratch = Some(scratch);
+            }
+            self.chore = Some((task, Conductor::new(chore, Some(batch))));
+            return true;
+        }
+        false
+    }
+
+    fn finish_chore(&mut self, ended: &Ended, batch: Option<H::Payload>, now: Instant) {
+        let Some((task, _)) = self.chore.take() else { return };
+        let Some(keeper) = &mut self.keeper else { return };
+        match batch {
+            Some(mut batch) => {
+                keeper.scratch = batch.pop();
+                self.put(batch);
+            }
+            None => self.core.stop(Stopped::Quarantine),
+        }
+        let Some(keeper) = &mut self.keeper else { return };
+        match ended {
+            Ended::Reset(Ok(found)) => {
+                self.core.statistics.resets = self.core.statistics.resets.saturating_add(1);
+                let same = self.media == Media::Same && keeper.is_same(found);
+                keeper.card = *found;
+                keeper.settle();
+                let features = keeper.features();
+                if same {
+                    self.core.lose_cache();
+                    self.core.card = found.traits;
+                    self.core.set_features(features);
+                } else {
+                    if self.media == Media::Same {
+                        self.core.change_media(Stopped::MediaChanged);
+                    } else {
+                        self.core.resume(Stopped::NoMedia);
+                        self.core.stop(Stopped::MediaChanged);
                     }
-                    nothing => {
-                        self.put(batch);
-                        return Some(wait(&nothing, now));
+                    self.media = Media::New;
+                }
+            }
+            Ended::Reset(Err(_)) => {
+                if self.media != Media::Gone {
+                    self.lose_media();
+                }
+            }
+            Ended::Found(found) => {
+                if let Ok(found) = found {
+                    keeper.extensions = *found;
+                    if keeper.care.cache && found.performance.is_some_and(|(_, set)| set.cache) {
+                        keeper.agenda.add(Task::CacheOn);
                     }
                 }
             }
-        };
-        let transfer = self.core.start(&job, now);
-        self.running = Some(Running { job, conductor: Conductor::new(transfer, Some(batch)) });
-        None
+            Ended::Tuned(found) => {
+                self.core.statistics.retunes = self.core.statistics.retunes.saturating_add(1);
+                if !found {
+                    keeper.slower();
+                    keeper.agenda.add(Task::Reset);
+                }
+            }
+            Ended::Done(result) => match task {
+                Task::CacheOn => {
+                    keeper.cache_on = result.is_ok();
+                    let features = keeper.features();
+                    self.core.set_features(features);
+                }
+                Task::Flush => {
+                    self.core.finish_flush(result.map_err(BlockError::Flush), now);
+                    if result.is_err_and(|e| e.media_gone()) && self.media != Media::Gone {
+                        self.lose_media();
+                    } else if result.is_err_and(|e| e.needs_reset()) {
+                        keeper.agenda.add(Task::Reset);
+                    }
+                }
+                _ => {}
+            },
+            Ended::Off => {}
+        }
+        let failed = matches!(ended, Ended::Done(Err(_)));
+        if failed && matches!(self.stage, Stage::Farewell(_)) {
+            if let Some(keeper) = &mut self.keeper {
+                keeper.agenda.clear();
+            }
+            self.stage = Stage::Left(false);
+        }
     }
 
     /// While a command runs: takes the next one from the scheduler, if there is a second batch. `Some`: when to
     /// try again.
     fn prepare(&mut self, now: Instant) -> Option<Instant> {
-        if self.prepared.is_some() || self.core.stopped().is_some() || self.loan != Loan::No {
+        let busy = self.keeper.as_ref().is_some_and(|k| !k.agenda.is_empty()) || self.stage != Stage::Awake;
+        if busy || self.prepared.is_some() || self.core.stopped().is_some() || self.loan != Loan::No {
             return None;
         }
         let mut batch = self.spare()?;
@@ -287,7 +639,7 @@ where
     /// error. Goes on with [`poll`](Self::poll) until that says [`Next::Idle`]; the card is left ready where
     /// it obeys.
     pub fn shutdown(&mut self, now: Instant) {
-        if self.core.stopped().is_none() && self.running.is_some() {
+        if self.core.stopped().is_none() && (self.running.is_some() || self.chore.is_some()) {
             self.host.abort(now);
         }
         self.core.stop(Stopped::Shutdown);
@@ -306,10 +658,13 @@ where
     ) -> bool {
         let Some(mut batch) = get(&mut self.host) else { return false };
         while let Some(buffer) = batch.pop() {
-            give(buffer);
+            match &mut self.keeper {
+                Some(keeper) if keeper.scratch.is_none() => keeper.scratch = Some(buffer),
+                _ => give(buffer),
+            }
         }
         self.put(batch);
-        self.core.resume();
+        self.core.resume(Stopped::Quarantine);
         true
     }
 

@@ -1,6 +1,6 @@
 //! What is refused at the door, and what a request can end with.
 
-use mmc_proto::machine::{EraseError, TransferError};
+use mmc_proto::machine::{TalkError, TransferError};
 use mmc_sched::{Op, Rejected, Request};
 
 /// Why a request was refused; nothing was queued.
@@ -62,6 +62,15 @@ pub enum Stopped {
     /// The host could not stop its device and keeps the buffers of a command.
     #[error("the host keeps buffers its device may still use (reclaim them)")]
     Quarantine,
+    /// The card has left the slot, or cannot be identified any more.
+    #[error("no card, or none that can be identified")]
+    NoMedia,
+    /// Another card is in the slot (or the same again): nothing of the old one is valid.
+    #[error("the card was changed (accept it to go on)")]
+    MediaChanged,
+    /// The supply is about to go.
+    #[error("power-off is being prepared")]
+    PowerOff,
     /// The caller shut it down.
     #[error("shut down")]
     Shutdown,
@@ -96,7 +105,14 @@ pub enum BlockError {
     /// The erase (of a discard or write-zeroes) failed, after all repetitions it was worth: any of its sectors may be
     /// gone.
     #[error("{0}")]
-    Erase(EraseError),
+    Erase(TalkError),
+    /// The flush of the card's cache failed, after all repetitions it was worth: what was written since the last good one
+    /// may be lost.
+    #[error("flush: {0}")]
+    Flush(TalkError),
+    /// The card lost its supply with writes in its cache that no flush had stored. Told once, to the next flush.
+    #[error("the card was reset with unflushed writes in its cache: they may be lost")]
+    CacheLost,
     /// The command ended without an error but moved fewer (or more) blocks than it should.
     #[error("{moved} of {expected} blocks were moved")]
     Short {
@@ -125,19 +141,13 @@ impl From<TransferError> for BlockError {
     }
 }
 
-impl From<EraseError> for BlockError {
-    fn from(e: EraseError) -> Self {
-        Self::Erase(e)
-    }
-}
-
 impl BlockError {
     /// The card has left the slot.
     #[must_use]
     pub const fn media_gone(&self) -> bool {
         match self {
             Self::Transfer(e) | Self::Quarantined(e) => e.media_gone(),
-            Self::Erase(e) => e.media_gone(),
+            Self::Erase(e) | Self::Flush(e) => e.media_gone(),
             _ => false,
         }
     }
@@ -146,7 +156,7 @@ impl BlockError {
     pub const fn needs_reset(&self) -> bool {
         match self {
             Self::Transfer(e) | Self::Quarantined(e) => e.needs_reset(),
-            Self::Erase(e) => e.needs_reset(),
+            Self::Erase(e) | Self::Flush(e) => e.needs_reset(),
             _ => false,
         }
     }
@@ -155,7 +165,7 @@ impl BlockError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Transfer(e) => e.is_retryable(),
-            Self::Erase(e) => e.is_retryable(),
+            Self::Erase(e) | Self::Flush(e) => e.is_retryable(),
             Self::Short { .. } => true,
             _ => false,
         }

@@ -14,6 +14,7 @@
 //!
 //! **Order.** A request never passes an earlier one of the same sectors, unless both read. All others may be carried out
 //! in any order: whoever needs an order waits for the first before submitting the second, or flushes.
+
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -30,6 +31,7 @@
 mod admission;
 mod assemble;
 mod bring_up;
+mod care;
 mod core;
 mod disk;
 mod error;
@@ -39,7 +41,8 @@ mod overlap;
 mod tag;
 
 pub use crate::core::{Abandoned, Core, Features, Job, Limits, SECTOR, Settings, Work};
-pub use bring_up::{Init, Up};
+pub use bring_up::{Init, StepTimes, Up};
+pub use care::{Care, Media, Verdict};
 pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 #[cfg(feature = "embedded-hal")]

@@ -86,6 +86,10 @@ pub struct Statistics {
     pub held: u64,
     /// Flushes of the card's cache, repetitions included.
     pub flushes: u64,
+    /// Identifications of the card after the first.
+    pub resets: u64,
+    /// Sample points searched anew.
+    pub retunes: u64,
     /// Requests that had to wait for a tag.
     pub tag_waits: u64,
     /// How long, all together, those that have got one.

@@ -53,6 +53,11 @@ pub struct Done<B> {
     pub stamps: Stamps,
     /// In how many commands it (or a part of it) was sent: 0 when it never reached the card.
     pub attempts: u16,
+    /// Blocks from its start that are certain to be read or written: all of them, or, after an error, as many as one
+    /// can know of.
+    pub moved: u32,
+    /// Which card served it: counts up with each change of the media.
+    pub generation: u32,
 }
 
 impl<B> core::fmt::Debug for Done<B> {
@@ -118,6 +123,10 @@ pub(crate) struct Entry<B> {
     /// The part that was handed out last: first block inside the request, blocks.
     pub part: (u32, u32),
     pub cache: Cache,
+    /// It goes in pieces of so many blocks until the end of the part that failed: (that part, piece).
+    pub single: Option<((u32, u32), u32)>,
+    pub moved: u32,
+    pub generation: u32,
     /// Nobody waits for it any more.
     pub orphan: bool,
     pub result: Result<(), BlockError>,

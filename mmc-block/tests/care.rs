@@ -1,0 +1,291 @@
+//! A disk that looks after its card: cures errors, flushes, discards, notices changes, sleeps and says goodbye.
+
+mod common;
+
+use common::{buf, read, tags, write};
+use mmc_block::{BlockError, Care, Disk, Init, Media, Next, Refusal, Settings, Stopped, Up};
+use mmc_mock::card::{MmcCard, MmcConfig, SdCard, SdConfig, Shared};
+use mmc_mock::fault::{Faulty, Medium, Script};
+use mmc_mock::timing::Profile;
+use mmc_mock::{Buf, BufBatch, MockHost, zoo};
+use mmc_proto::bus::{Timing, Width};
+use mmc_proto::host::{Capabilities, Supervised};
+use mmc_sched::{Flags, MqDeadline, Op, Queue, Request, Slot};
+use mmc_time::{Duration, Instant};
+
+type Card<C> = Shared<Faulty<C>>;
+type Host<C> = Supervised<MockHost<BufBatch, Card<C>>>;
+type Store = Queue<Vec<Slot>, MqDeadline>;
+
+struct Bench<C: Medium> {
+    card: Card<C>,
+    disk: Disk<Host<C>, Store, common::Tags>,
+    now: Instant,
+}
+
+fn caps() -> Capabilities {
+    let mut caps = Capabilities::new();
+    (caps.width, caps.max_hz, caps.max_segments) = (Width::Four, 50_000_000, 64);
+    caps
+}
+
+fn script(text: &str) -> Script {
+    text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+impl<C: Medium> Bench<C> {
+    /// Identified, looked after, and at rest.
+    fn new(card: Faulty<C>, cache: bool) -> Self {
+        let card = Shared::new(card);
+        let mut host = MockHost::new(card.clone(), caps());
+        let mut init = Init::new(&caps(), BufBatch::new(1), Buf(vec![0; 512])).unwrap();
+        let mut now = Instant::ZERO;
+        let (id, scratch) = loop {
+            match init.poll(&mut host, now) {
+                Up::Wait { until, .. } => now = now.max(until),
+                Up::Done { card, parts } => break (card.unwrap(), parts.unwrap().1),
+            }
+        };
+        let queue = Queue::new(vec![Slot::FREE; 16], MqDeadline::new());
+        let settings = Settings { nr_requests: 16, retries: 2 };
+        let mut disk = Disk::new(host, queue, id.traits, BufBatch::new(8), tags(32), settings, ()).unwrap();
+        disk.look_after(id, scratch, Care { cache, ..Care::new(&caps()) }, now).unwrap();
+        let mut bench = Self { card, disk, now };
+        bench.run();
+        bench
+    }
+    /// Until nothing is left to do.
+    fn run(&mut self) {
+        for _ in 0..1_000_000 {
+            match self.disk.poll(self.now) {
+                Next::Idle | Next::Lent => return,
+                Next::Wait { until, .. } => {
+                    assert!(!until.is_never(), "a wait that nothing ends");
+                    self.now = self.now.max(until);
+                }
+            }
+        }
+        panic!("never idle");
+    }
+    fn one(&mut self, r: Request, byte: u8) -> mmc_block::Done<Buf> {
+        let ticket = match r.op {
+            Op::Read | Op::Write if r.blocks > 0 => self.disk.submit(r, buf(&r, byte), self.now).unwrap(),
+            _ => self.disk.submit_bare(r, self.now).unwrap(),
+        };
+        self.run();
+        self.disk.take(ticket).expect("it is over")
+    }
+}
+
+fn sd(text: &str) -> Bench<SdCard> {
+    let card = SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap();
+    Bench::new(Faulty::new(card, script(text)).unwrap(), false)
+}
+
+fn emmc(text: &str, cache: bool) -> Bench<MmcCard> {
+    let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
+    Bench::new(Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap(), cache)
+}
+
+fn flush() -> Request {
+    Request { flags: Flags::PREFLUSH, ..write(0, 0) }
+}
+
+fn stored<C: Medium>(b: &Bench<C>, lba: u64) -> u8 {
+    let mut sector = [0; 512];
+    b.card.with(|c| c.card_mut().with_storage(&mut |s| s.read(lba * 512, &mut sector).unwrap()));
+    sector[0]
+}
+
+#[test]
+fn a_read_whose_blocks_stay_bad_is_read_block_by_block_as_far_as_it_goes() {
+    // Block 5 of every multi-block read, and the single read of sector 105, have a wrong CRC.
+    let mut b = sd("every CMD18: block 5 crc");
+    let done = b.one(write(100, 8), 7);
+    assert_eq!(done.result, Ok(()));
+    let done = b.one(read(100, 8), 0);
+    assert_eq!(done.result, Ok(()), "single blocks all arrive");
+    assert!(done.buffer.unwrap().0.iter().all(|&x| x == 7));
+    assert!(
+        done.attempts > 8 && b.disk.statistics().resets == 1,
+        "{} {:?}",
+        done.attempts,
+        b.disk.statistics()
+    );
+    assert_eq!(b.disk.card().unwrap().bus.timing, Timing::Default, "and the bus is slower from now on");
+
+    let mut b = sd(
+        "every CMD18: block 5 crc\nat CMD17#3: block 0 crc\nat CMD17#4: block 0 crc\nat CMD17#5: block 0 crc",
+    );
+    b.one(write(100, 8), 7);
+    let done = b.one(read(100, 8), 0);
+    assert!(matches!(done.result, Err(BlockError::Transfer(_))), "{:?}", done.result);
+    assert_eq!(done.moved, 3, "the blocks before the bad one are told");
+    assert_eq!(done.buffer.unwrap().0[..3 * 512], [7; 3 * 512][..]);
+}
+
+#[test]
+fn a_card_that_hangs_is_identified_anew_and_the_request_repeated() {
+    let mut b = sd("at CMD24: busy forever");
+    let done = b.one(write(9, 1), 3);
+    assert_eq!((done.result, done.attempts, done.generation), (Ok(()), 2, 0));
+    assert_eq!((b.disk.statistics().resets, b.disk.media(), stored(&b, 9)), (1, Media::Same, 3));
+}
+
+#[test]
+fn a_card_that_never_comes_back_ends_all_requests_and_the_disk() {
+    // Silent to CMD2 but for the first one.
+    let silent: String = (1..60).map(|n| format!("at CMD2#{n}: no-answer\n")).collect();
+    let mut b = sd(&format!("every CMD24: busy forever\n{silent}"));
+    assert_eq!(b.disk.media(), Media::Same);
+    let tickets = [9, 90].map(|lba| b.disk.submit(write(lba, 1), buf(&write(lba, 1), 3), b.now).unwrap());
+    b.run();
+    assert_eq!(b.disk.media(), Media::Gone);
+    for ticket in tickets {
+        let done = b.disk.take(ticket).unwrap();
+        assert!(matches!(done.result, Err(BlockError::Stopped(Stopped::NoMedia))), "{:?}", done.result);
+    }
+    let refused = b.disk.submit(read(0, 1), buf(&read(0, 1), 0), b.now).unwrap_err();
+    assert_eq!(refused.error, Refusal::Stopped(Stopped::NoMedia));
+}
+
+#[test]
+fn a_cache_is_switched_on_flushed_when_asked_and_lost_only_before() {
+    let mut b = emmc("", true);
+    assert!(b.disk.core().features().cache);
+    b.card.with(|c| c.card_mut().expect_loss(true));
+    let volatile = |b: &Bench<MmcCard>| b.card.with(|c| c.card_mut().volatile());
+    b.one(write(64, 8), 5);
+    assert_eq!(volatile(&b), 8, "in the cache");
+    assert_eq!(b.one(flush(), 0).result, Ok(()));
+    assert_eq!((stored(&b, 64), volatile(&b)), (5, 0));
+    let done = b.one(Request { flags: Flags::FUA, ..write(72, 8) }, 6);
+    assert_eq!((done.result, volatile(&b)), (Ok(()), 0), "FUA is durable when it is over");
+    // One flush each; a flush with nothing behind it is still asked of the card.
+    assert_eq!(b.disk.statistics().flushes, 2);
+}
+
+#[test]
+fn a_reset_that_loses_the_cache_is_told_to_the_next_flush_once() {
+    let mut b = emmc("at CMD24#1: busy forever", true);
+    b.one(write(64, 1), 5);
+    let hung = b.one(write(80, 1), 6);
+    assert_eq!(hung.result, Ok(()), "sent again after the reset");
+    assert_eq!(b.disk.statistics().resets, 1);
+    assert!(b.disk.core().features().cache, "switched on again");
+    assert_eq!(b.one(flush(), 0).result, Err(BlockError::CacheLost));
+    assert_eq!(b.one(flush(), 0).result, Ok(()));
+}
+
+#[test]
+fn a_flush_that_fails_is_told_and_repeated_as_often_as_it_is_worth() {
+    // Each CMD6, and the CMD13 after it that finds the card ready.
+    let mut b = emmc("", true);
+    b.one(write(64, 8), 5);
+    let first = b.card.with(|c| c.frames());
+    let silent: String = (0..3).map(|n| format!("at frame {}: no-answer\n", first + 2 * n)).collect();
+    let mut b = emmc(&silent, true);
+    b.one(write(64, 8), 5);
+    let done = b.one(flush(), 0);
+    assert!(matches!(done.result, Err(BlockError::Flush(_))), "{:?}", done.result);
+    assert_eq!(b.disk.statistics().flushes, 3);
+    assert_eq!((b.one(flush(), 0).result, stored(&b, 64)), (Ok(()), 5));
+}
+
+#[test]
+fn discards_and_write_zeroes_go_to_the_card_in_one_command() {
+    let mut b = emmc("", false);
+    b.one(write(0, 64), 9);
+    let zeroes = Request { op: Op::WriteZeroes, ..write(8, 16) };
+    assert_eq!(b.one(zeroes, 0).result, Ok(()));
+    assert_eq!([7, 8, 23, 24].map(|lba| stored(&b, lba)), [9, 0, 0, 9]);
+    let discard = Request { op: Op::Discard, ..write(32, 32) };
+    assert_eq!(b.one(discard, 0).result, Ok(()));
+    let mut b = sd("");
+    b.one(write(0, 64), 9);
+    assert_eq!(b.one(discard, 0).result, Ok(()));
+    assert_eq!(stored(&b, 31), 9);
+}
+
+#[test]
+fn a_card_that_is_taken_out_fails_all_and_a_new_one_waits_to_be_accepted() {
+    let mut b = sd("");
+    b.one(write(5, 1), 1);
+    b.card.with(|c| c.card_mut().set_present(false));
+    let ticket = b.disk.submit(write(6, 1), buf(&write(6, 1), 2), b.now).unwrap();
+    b.run();
+    assert_eq!(b.disk.media(), Media::Gone);
+    assert_eq!(b.disk.take(ticket).unwrap().result, Err(BlockError::Stopped(Stopped::NoMedia)));
+    b.card.with(|c| c.card_mut().set_present(true));
+    b.run();
+    assert_eq!(b.disk.media(), Media::New, "it may have been written elsewhere");
+    let refused = b.disk.submit(read(5, 1), buf(&read(5, 1), 0), b.now).unwrap_err();
+    assert_eq!(refused.error, Refusal::Stopped(Stopped::MediaChanged));
+    assert!(b.disk.accept_media() && !b.disk.accept_media());
+    let done = b.one(read(5, 1), 0);
+    assert_eq!((done.result, done.generation, done.buffer.unwrap().0[0]), (Ok(()), 1, 1));
+}
+
+#[test]
+fn a_suspended_disk_keeps_its_requests_and_goes_on_with_the_same_card() {
+    let mut b = emmc("", true);
+    b.one(write(64, 8), 5);
+    b.disk.suspend();
+    b.run();
+    assert!(b.disk.is_suspended());
+    assert_eq!(stored(&b, 64), 5, "flushed before the supply went");
+    let ticket = b.disk.submit(read(64, 8), buf(&read(64, 8), 0), b.now).unwrap();
+    b.run();
+    assert!(b.disk.take(ticket).is_none(), "nothing is sent to a card without supply");
+    b.now += Duration::from_secs(3600);
+    b.disk.resume();
+    b.run();
+    assert_eq!(b.disk.take(ticket).unwrap().buffer.unwrap().0[0], 5);
+    assert_eq!((b.disk.media(), b.disk.is_suspended()), (Media::Same, false));
+    assert_eq!(b.one(flush(), 0).result, Ok(()), "nothing was lost");
+}
+
+#[test]
+fn a_prepared_power_off_stores_what_it_can_in_time_and_says_so() {
+    let mut b = emmc("", true);
+    let tickets: Vec<_> = (0..8)
+        .map(|i| b.disk.submit(write(i * 100, 8), buf(&write(i * 100, 8), 4), b.now).unwrap())
+        .collect();
+    let begin = b.now;
+    b.disk.prepare_power_off(begin + Duration::from_secs(1), begin);
+    assert_eq!(
+        b.disk.submit(read(0, 1), buf(&read(0, 1), 0), b.now).unwrap_err().error,
+        Refusal::Stopped(Stopped::PowerOff)
+    );
+    assert_eq!(b.disk.power_may_go(), None);
+    b.run();
+    assert_eq!(b.disk.power_may_go(), Some(true));
+    assert!(b.now.since(begin) < Duration::from_secs(1));
+    for (i, ticket) in tickets.into_iter().enumerate() {
+        assert_eq!(b.disk.take(ticket).unwrap().result, Ok(()));
+        assert_eq!(stored(&b, i as u64 * 100), 4);
+    }
+
+    // A card that does not store in time.
+    let before = emmc("", true).card.with(|c| c.frames());
+    let mut b = emmc(&format!("at frame {before}: busy forever"), true);
+    let begin = b.now;
+    b.disk.prepare_power_off(begin + Duration::from_millis(50), begin);
+    b.run();
+    assert_eq!(b.disk.power_may_go(), Some(false));
+    assert!(b.now.since(begin) < Duration::from_millis(200), "{:?}", b.now.since(begin));
+}
+
+#[test]
+fn the_steps_of_an_identification_are_timed() {
+    let card = Shared::new(SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap());
+    let mut host = MockHost::new(card, caps());
+    let mut init = Init::new(&caps(), BufBatch::new(1), Buf(vec![0; 512])).unwrap();
+    let mut now = Instant::ZERO;
+    while let Up::Wait { until, .. } = init.poll(&mut host, now) {
+        now = now.max(until);
+    }
+    let sum = init.times().iter().fold(Duration::ZERO, |sum, (_, took)| sum + took);
+    assert_eq!(sum, now.since(Instant::ZERO));
+    assert!(init.times().iter().count() > 8);
+}
