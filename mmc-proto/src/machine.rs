@@ -30,7 +30,7 @@ pub use identify::{
 pub use lock::{Lock, LockOp, StoreScript};
 pub use order::{BootFrom, Order, OrderScript, Partition, PowerNotice, Protection};
 pub use policy::{Cure, Means, POLICY, Rule, Trouble, plan};
-pub use read::{Fetch, FetchScript};
+pub use read::{Fetch, FetchScript, Reread, RereadScript};
 pub use recover::{After, Recover, RecoverPhase, Recovered};
 pub use rpmb::{Hmac, Rpmb, RpmbScript};
 pub use sd_register::{Extensions, FindExtensions, FindScript, SdRegister, SetScript};

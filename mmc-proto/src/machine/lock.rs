@@ -8,7 +8,7 @@ use super::talk::{PLAIN, Say, Script, Talk, ready_limit};
 use super::transfer::{CardTraits, TransferCause, status_of};
 use crate::command::Command;
 use crate::host::Reply;
-use crate::register::{Csd, MmcCsd};
+use crate::register::{Csd, MmcCsd, seal};
 use crate::status::CardStatus;
 use crate::timing::FORCE_ERASE_LIMIT;
 use core::fmt;
@@ -227,16 +227,24 @@ impl Lock {
         let at = At::Start;
         Self::follow(card.rca, StoreScript { refused, block, command, sized: true, limit, busy, at, found })
     }
-    /// CMD27: programs the writable bits of an SD card's CSD (temporary and permanent write protection, copy): the
-    /// card's own CSD with those bits changed; with anything else the card reports CSD_OVERWRITE.
+    /// CMD27: sets or lifts the temporary write protection of the whole card, in the CSD as the card sends it *now*
+    /// ([`Reread::csd`](super::Reread): TRAN_SPEED differs in high speed).
     #[must_use]
-    pub fn program_csd(card: &CardTraits, csd: &Csd) -> Self {
-        Self::register(card, Command::program_csd(), &csd.emit())
+    pub fn write_protect(card: &CardTraits, csd: &Csd, on: bool) -> Self {
+        Self::program_csd(card, csd.emit(), on)
     }
     /// CMD27: the same of an MMC.
     #[must_use]
-    pub fn program_mmc_csd(card: &CardTraits, csd: &MmcCsd) -> Self {
-        Self::register(card, Command::program_csd(), &csd.emit())
+    pub fn write_protect_mmc(card: &CardTraits, csd: &MmcCsd, on: bool) -> Self {
+        Self::program_csd(card, csd.emit(), on)
+    }
+    /// All but the bit stays as it was read: a card reports CSD_OVERWRITE for any other difference.
+    fn program_csd(card: &CardTraits, csd: [u8; 16], on: bool) -> Self {
+        let mut csd = csd;
+        let [.., protection, _] = &mut csd;
+        // TMP_WRITE_PROTECT is bit 12.
+        *protection = (*protection & !0x10) | (u8::from(on) << 4);
+        Self::register(card, Command::program_csd(), &seal(csd))
     }
     fn register(card: &CardTraits, command: Command, register: &[u8; 16]) -> Self {
         let mut block = Block::new();

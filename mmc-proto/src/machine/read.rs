@@ -1,10 +1,11 @@
-//! Conversations that read one block of a card's registers into scratch and take it apart.
+//! Conversations that read registers: one block into scratch, taken apart; and CSD or CID of a card that is in use.
 
-use super::talk::{PLAIN, Say, Script, Talk};
+use super::talk::{PLAIN, Say, Script, Talk, ready_limit};
 use super::transfer::{CardTraits, TransferCause, status_of};
 use crate::command::Command;
 use crate::host::Reply;
 use crate::register::{ExtCsd, RegisterError, Scr, Ssr};
+use crate::response::R2;
 use crate::status::CardStatus;
 use mmc_time::{Duration, Instant};
 
@@ -164,6 +165,74 @@ impl Fetch<[u8; 512]> {
             <[u8; 512]>::try_from(bytes)
                 .map_err(|_| RegisterError::Length { expected: 512, got: bytes.len() })
         })
+    }
+}
+
+/// The course of a [`Reread`].
+#[derive(Clone, Copy, Debug)]
+pub struct RereadScript {
+    rca: u16,
+    command: Command,
+    busy: Duration,
+    at: Lookup,
+    found: Reply,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lookup {
+    Start,
+    Deselect,
+    Read,
+    Select,
+    Ready,
+}
+
+/// Reads the CSD or CID of a selected card again: it must be deselected for that. `Ok` is the long response.
+///
+/// A CSD changes: its TRAN_SPEED with the bus mode, its bits of write protection. After an error the card may be left
+/// deselected; it must be identified anew.
+pub type Reread = Talk<RereadScript>;
+
+impl Reread {
+    /// CMD9.
+    #[must_use]
+    pub fn csd(card: &CardTraits) -> Self {
+        Self::of(card, Command::send_csd(card.rca))
+    }
+    /// CMD10.
+    #[must_use]
+    pub fn cid(card: &CardTraits) -> Self {
+        Self::of(card, Command::send_cid(card.rca))
+    }
+    fn of(card: &CardTraits, command: Command) -> Self {
+        let (busy, found) = (card.write_limit, Reply::default());
+        Self::follow(card.rca, RereadScript { rca: card.rca, command, busy, at: Lookup::Start, found })
+    }
+}
+
+impl Script for RereadScript {
+    type Output = R2;
+
+    fn limit(&self) -> Duration {
+        PLAIN.saturating_mul(3) + ready_limit(self.busy)
+    }
+    fn patience(&self) -> Duration {
+        self.busy
+    }
+    fn next(&mut self, heard: Option<Reply>, _: &mut [u8], _: Instant) -> Result<Say<R2>, TransferCause> {
+        let (at, say) = match self.at {
+            Lookup::Start => (Lookup::Deselect, Say::Do("Deselect", Command::deselect_cards(), PLAIN)),
+            Lookup::Deselect => (Lookup::Read, Say::Do("Read", self.command, PLAIN)),
+            Lookup::Read => {
+                self.found = heard.unwrap_or_default();
+                let select = Command { busy: false, ..Command::select_card(self.rca) };
+                (Lookup::Select, Say::Do("Select", select, PLAIN))
+            }
+            Lookup::Select => (Lookup::Ready, Say::Ready(self.busy)),
+            Lookup::Ready => (Lookup::Ready, Say::Done(R2::from(&self.found))),
+        };
+        self.at = at;
+        Ok(say)
     }
 }
 

@@ -5,7 +5,7 @@ use super::recover::{After, Recover, Wait};
 use super::transfer::{COMMAND_LIMIT, TransferCause, status_of};
 use super::{Action, Machine, Step};
 use crate::command::{Command, Response};
-use crate::host::{HostError, Phase, Reply};
+use crate::host::{Cause, HostError, Phase, Reply};
 use crate::status::CardStatus;
 use core::fmt;
 use mmc_time::{Duration, Instant};
@@ -256,7 +256,10 @@ impl<S: Script> Talk<S> {
             return self.end(Err(error));
         }
         self.error = Some(error);
-        self.recover = Recover::new(self.rca, self.stop, self.script.patience());
+        // Who aborts a conversation has something else in mind (a high priority interrupt) than to wait for its end.
+        let aborted = matches!(cause, TransferCause::Host(e) if matches!(e.cause, Cause::Aborted));
+        let patience = if aborted { PLAIN } else { self.script.patience() };
+        self.recover = Recover::new(self.rca, self.stop, patience);
         self.recovering(None, now)
     }
 

@@ -7,7 +7,8 @@ use mmc_hal::Dir;
 use mmc_proto::host::{Capabilities, HostError, Reply};
 use mmc_proto::machine::{
     BootFrom, CardTraits, Erase, Extensions, Fetch, FindExtensions, Lock, LockOp, Machine, Order, Partition,
-    PowerNotice, Protection, Recover, Rpmb, Script, SdRegister, Step, Talk, Transfer, TransferOptions,
+    PowerNotice, Protection, Recover, Reread, Rpmb, Script, SdRegister, Step, Talk, Transfer,
+    TransferOptions,
 };
 use mmc_proto::register::extension::{PerformanceSet, PowerSet, SetAddress};
 use mmc_proto::register::{Csd, MmcCsd, MmcCsdInfo, ext_csd as e};
@@ -172,12 +173,14 @@ pub fn all() -> Vec<Way> {
         talk("Registers", || Fetch::protection_types(&CARD, 64)),
         talk("Registers", || Fetch::vendor(&CARD, 0x10)),
         talk("Registers", || Fetch::protected_groups(&CARD, u64::MAX)),
+        talk("Reading CSD or CID again", || Reread::csd(&CARD)),
+        talk("Reading CSD or CID again", || Reread::cid(&CARD)),
         talk("Passwords", || Lock::lock(&CARD, LockOp::Set { new: b"sesame", lock: true })),
         talk("Passwords", || Lock::lock(&CARD, LockOp::Unlock(b"sesame"))),
         talk("Passwords", || Lock::lock(&CARD, LockOp::ForceErase)),
         talk("Passwords", || Lock::lock(&CARD, LockOp::Clear(b""))),
-        talk("Programming the CSD", || Lock::program_csd(&CARD, &Csd::new([0x40; 16]))),
-        talk("Programming the CSD", || Lock::program_mmc_csd(&CARD, &mmc_csd())),
+        talk("Programming the CSD", || Lock::write_protect(&CARD, &Csd::new([0x40; 16]), true)),
+        talk("Programming the CSD", || Lock::write_protect_mmc(&CARD, &mmc_csd(), false)),
         talk("RPMB: reading", || Rpmb::read_counter(&CARD, 0x1234_5678, hmac)),
         talk("RPMB: reading", || Rpmb::read(&CARD, 5, 0x1234_5678, hmac)),
         talk("RPMB: writing", || Rpmb::write(&CARD, 5, &[9; 256], 7, hmac)),

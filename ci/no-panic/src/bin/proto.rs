@@ -10,7 +10,7 @@ use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
 use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Host, Lease, Reply, Slot, Supervised, Why};
 use mmc_proto::machine::{
     After, BootFrom, CardTraits, Conductor, Extensions, Fetch, FindExtensions, Health, Identify, Lock, LockOp, Machine,
-    Means, Order, POLICY, Partition, PowerNotice, Protection, Recover, Rpmb, SdRegister, SlotWatch, TalkError, Transfer,
+    Means, Order, POLICY, Partition, PowerNotice, Protection, Recover, Reread, Rpmb, SdRegister, SlotWatch, TalkError, Transfer,
     TransferCause, TransferOptions, Trouble, Turn, plan,
 };
 use mmc_proto::register::{Cid, CrcPolicy, Csd, MmcCid, MmcCsd, Ocr, Scr, Ssr, SwitchStatus, mmc_year};
@@ -229,9 +229,10 @@ fn talks(card: &CardTraits, e: &ExtCsd) {
     conduct(Fetch::stored_blocks(card));
     conduct(Fetch::protection_types(card, sink(7)));
     conduct(Fetch::vendor(card, sink(7)));
+    conduct(Reread::csd(card));
     let password: &[u8] = sink(&[1; 4][..]);
     conduct(Lock::lock(card, sink(LockOp::Change { old: password, new: password })));
-    conduct(Lock::program_mmc_csd(card, &csd));
+    conduct(Lock::write_protect_mmc(card, &csd, sink(true)));
     let hmac = |parts: &mut dyn Iterator<Item = &[u8]>| {
         parts.for_each(|p| {
             sink(p);
