@@ -9,7 +9,7 @@ use crate::machine::Step;
 use crate::machine::speed::Fallbacks;
 use crate::machine::transfer::CardTraits;
 use crate::quirk::{self, Avoid};
-use crate::register::ext_csd::DATA_SECTOR_SIZE;
+use crate::register::ext_csd::{DATA_SECTOR_SIZE, EXT_CSD_REV};
 use crate::register::sdio::Cccr;
 use crate::register::{Cid, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, RegisterError, Scr, Ssr, SwitchStatus};
 use crate::status::CardStatus;
@@ -297,8 +297,10 @@ impl Identify {
             Family::Mmc => {
                 traits.blocks = self.mmc_blocks();
                 traits.byte_addressed = self.mmc_byte_addressed();
-                // From version 3.1 on.
-                traits.cmd23 = self.mmc_csd.spec_vers() >= 3;
+                // CMD23: from version 3.1 on.
+                let rev = self.ext_csd.and_then(|e| u8::try_from(e.get(EXT_CSD_REV)).ok());
+                avoid = quirk::avoid_mmc(&self.mmc_cid, rev, quirk::MMC);
+                traits.cmd23 = self.mmc_csd.spec_vers() >= 3 && !avoid.contains(Avoid::CMD23);
                 (traits.read_limit, traits.write_limit) = (MMC_READ_LIMIT, MMC_WRITE_LIMIT);
                 let native = self.ext_csd.is_some_and(|e| e.get(DATA_SECTOR_SIZE) == 1);
                 traits.unit = if native { 8 } else { 1 };
