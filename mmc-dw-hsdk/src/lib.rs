@@ -11,7 +11,7 @@
 //! changes · [`timeout`] what TMOUT means in time · [`reset`] power-up and recovery · [`command`] the CMD word,
 //! responses, which error comes first · [`descriptor`] and `idmac` the internal DMA ·
 //! `pio` the FIFO by hand, for what DMA cannot have · [`irq`] the interrupt half ·
-//! `engine` puts them together.
+//! `mailbox` what it shares with the task half · `engine` puts them together.
 //!
 //! # Use
 //! ```no_run
@@ -41,10 +41,9 @@
 //! nothing about twice [`timeout::command_limit`], a read that makes no progress three times
 //! [`timeout::data_limit`], the end of the DMA after the end of the data 100 ms.
 //!
-//! # What is not here yet
-//! CMD11 (1.8 V), tuning, DDR, SDIO interrupts, auto-stop, several blocks of a length that is not a multiple of the
-//! FIFO's word, a FIFO of 16 bits by hand: such an operation is refused with
-//! [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
+//! # What it does not do
+//! Several blocks of a length that is not a multiple of the FIFO's word, low-power clock gating, boot modes: such an
+//! operation is refused with [`Cause::Unsupported`](mmc_proto::host::Cause), it is never done halfway.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,11 +1,11 @@
 //! G1 and G2 for a controller that answers anything: no panic, no endless loop, and each operation ends by its
 //! limit plus the stated grace, with its payload back or kept.
 
-use mmc_dw_hsdk::platform::{HSDK, Platform};
+use mmc_dw_hsdk::platform::{HSDK, Platform, Sample, SamplePlace, SignalSwitch};
 use mmc_dw_hsdk::{DwEngine, GRACE, Mailbox, Ring};
 use mmc_hal::{Dir, Mmio};
 use mmc_mock::{Buf, Memory, MemoryDma};
-use mmc_proto::bus::{BusConfig, Power, Width};
+use mmc_proto::bus::{BusConfig, Power, Signal, Width};
 use mmc_proto::command::{Command, Gate, Response, Stop};
 use mmc_proto::host::{Host, IrqHandler, Operation, Progress, Returned};
 use mmc_time::{Duration, Instant};
@@ -50,10 +50,11 @@ fn operation() -> impl Strategy<Value = Operation<Buf>> {
             )
         },
     );
-    let data = (0_u8..64, any::<bool>(), 1_u16..=2048, 1_u32..=64, 0_usize..70_000).prop_map(
-        |(index, read, block_len, blocks, len)| {
+    let stop = prop::sample::select(vec![Stop::None, Stop::Manual, Stop::Auto]);
+    let data = (0_u8..64, any::<bool>(), 1_u16..=2048, 1_u32..=64, 0_usize..70_000, stop).prop_map(
+        |(index, read, block_len, blocks, len, stop)| {
             let dir = if read { Dir::Read } else { Dir::Write };
-            let c = Command::data(index, 0, dir, block_len, blocks, Stop::Manual);
+            let c = Command::data(index, 0, dir, block_len, blocks, stop);
             Operation::Transfer(c, Buf(vec![0; len]))
         },
     );
@@ -61,11 +62,11 @@ fn operation() -> impl Strategy<Value = Operation<Buf>> {
     prop_oneof![
         command.prop_map(Operation::Command),
         data,
-        (any::<u32>(), width).prop_map(|(hz, width)| Operation::Bus(BusConfig {
-            hz,
-            width,
-            ..BusConfig::default()
-        })),
+        Just(Operation::Command(Command { voltage_switch: true, ..Command::voltage_switch() })),
+        (any::<u32>(), width, any::<bool>(), 0_u16..33).prop_map(|(hz, width, low, sample)| {
+            let signal = if low { Signal::V1_8 } else { Signal::V3_3 };
+            Operation::Bus(BusConfig { hz, width, signal, sample, ..BusConfig::default() })
+        }),
         prop::sample::select(vec![Power::On, Power::Off]).prop_map(Operation::Power),
     ]
 }
@@ -96,7 +97,9 @@ proptest! {
         let at = memory.alloc(8192);
         let ring = Ring::new(memory.window(at, 8192), at, 8192).unwrap();
         let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
-        let platform = Platform { uhs_reg_ext: None, ..HSDK };
+        let place = SamplePlace::Controller { offset: 0x108, shift: 16 };
+        let sample = Some(Sample { place, points: 32 });
+        let platform = Platform { uhs_reg_ext: None, signal: SignalSwitch::Register, sample, ..HSDK };
         let (mut host, mut irq) = if interrupts {
             let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new()));
             let (host, irq) = DwEngine::split(regs.clone(), regs.clone(), mailbox, ring, dma, platform);
@@ -129,6 +132,8 @@ proptest! {
                             host.abort(now);
                         }
                         prop_assert!(now < by, "running past its limit");
+                        host.slot(now);
+                        host.sdio_interrupt(polls % 2 == 0);
                         now = until.max(now + Duration::from_nanos(1)).min(by);
                         if let Some(irq) = &mut irq {
                             irq.handle();

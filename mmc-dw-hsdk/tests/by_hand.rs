@@ -42,6 +42,7 @@ fn a_board_whose_dma_reaches_no_memory_works_with_every_fifo() {
     let mut fifos: Vec<_> =
         [16, 32, 64, 128, 256, 1024].map(|d| fifo(d, DataWidth::W32, 0x5342_270a)).to_vec();
     fifos.push(fifo(64, DataWidth::W64, 0x5342_270a));
+    fifos.push(fifo(32, DataWidth::W16, 0x5342_270a));
     fifos.push(fifo(32, DataWidth::W32, 0x5342_230a));
     for (config, platform) in fifos {
         for mode in MODES {

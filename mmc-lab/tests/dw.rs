@@ -84,7 +84,7 @@ fn words_alone_count_on_from_offset_0() {
 #[test]
 fn a_transfer_costs_no_more_than_promised_and_the_bus_is_used() {
     let rows = json(&["bench", "dw", "--json"], "");
-    assert_eq!(rows.len(), 8);
+    assert_eq!(rows.len(), 11);
     let find = |what: &str| rows.iter().find(|r| r["transfer"] == what).expect(what);
     let read = find("4 KiB read, CMD23");
     assert!(read["register_accesses"].as_u64() <= Some(18), "{read}");
@@ -94,7 +94,13 @@ fn a_transfer_costs_no_more_than_promised_and_the_bus_is_used() {
         read["register_accesses"],
         "whatever the length"
     );
-    for row in &rows[6..] {
+    let stopped = find("4 KiB read, auto-stop");
+    assert!(stopped["register_accesses"].as_u64() <= Some(12), "{stopped}");
+    assert_eq!(stopped["interrupts"], 1);
+    let gap = &rows[8];
+    assert_eq!(gap["prepared"]["descriptor_words"], 0, "{gap}");
+    assert_eq!(gap["between_reads_of_64_kib"]["descriptor_words"], 64, "16 descriptors of 4 words: {gap}");
+    for row in &rows[9..] {
         assert!(row["bus_share"].as_f64() >= Some(0.97) && row["bus_share"].as_f64() <= Some(1.0), "{row}");
     }
     assert!(said(&["dw", "bench"], "").starts_with("transfer "));

@@ -274,3 +274,90 @@ fn two_handles_are_one_controller_and_accesses_may_cost_time() {
     assert!((0..1000).any(|_| b.rint() & 4 != 0));
     assert_eq!((b.dw.counters().writes, b.dw.counters().commands), (5, 1));
 }
+
+const CTRL: u32 = 0x00;
+const CMD: u32 = 0x2c;
+
+#[test]
+fn what_is_not_modelled_is_stored_and_recorded() {
+    for (offset, value, named) in [
+        (CMD, 0x0100_0000, "boot"),
+        (CMD, 0x0080_0000, "CE-ATA"),
+        (CMD, 0x800, "stream"),
+        (CTRL, 0x200, "CE-ATA"),
+    ] {
+        let b = generic();
+        b.power_up();
+        b.clock_on(1);
+        b.no_violations();
+        b.w(offset, if offset == CMD { value | 0x8000_0000 } else { value });
+        let v = b.dw.violations();
+        assert!(v.len() == 1 && v[0].contains(named), "{v:?}");
+    }
+    // The registers beside them hold what is written.
+    let b = generic();
+    for (offset, value) in
+        [(0x74, 0x1_0001), (0x100, 0x0200_0001), (0x104, 3), (0x10c, 0x8000_0001), (0x110, 1)]
+    {
+        b.w(offset, value);
+        assert_eq!(b.r(offset), value, "{offset:#x}");
+    }
+}
+
+#[test]
+fn a_low_of_rst_n_resets_a_card_that_has_it_wired() {
+    for (wired, ns, state, violations) in [(true, 1000, 0, 0), (true, 900, 4, 1), (false, 1000, 4, 0)] {
+        let b = Bench::new(Config { rst_n: wired, ..Config::generic() });
+        b.ready();
+        b.dw.card(|c| assert_eq!(c.state, 4, "the transfer state"));
+        b.w(0x78, 0);
+        b.clock.advance(Duration::from_nanos(ns));
+        b.w(0x78, 1);
+        b.dw.card(|c| assert_eq!(c.state, state, "wired: {wired}, {ns} ns"));
+        assert_eq!(b.dw.violations().len(), violations);
+    }
+}
+
+/// CTRL bit 6 holds a read where it is, bit 8 ends it without a word.
+#[test]
+fn a_read_waits_and_can_be_dropped_without_an_event() {
+    let b = generic();
+    b.ready();
+    b.sizes(512, 512);
+    b.w(CTRL, 0x40);
+    b.cmd(3, 0xa000_2351);
+    b.clock.advance(Duration::from_secs(2));
+    assert_eq!(b.rint() & 0x388, 0, "neither data nor their timeout");
+    assert_eq!(b.r(STATUS) >> 17 & 0x1fff, 0);
+    b.w(CTRL, 0);
+    b.clock.advance(Duration::from_millis(1));
+    assert!(b.r(STATUS) >> 17 & 0x1fff > 0, "it goes on");
+    b.w(CTRL, 0x100);
+    assert_eq!(b.r(CTRL) & 0x100, 0, "done at once");
+    assert_eq!((b.r(STATUS) >> 10 & 1, b.rint() & 8), (0, 0), "idle, and no data transfer over");
+    b.no_violations();
+}
+
+#[test]
+fn a_read_threshold_is_a_block_that_fits_the_fifo_and_is_not_touched_meanwhile() {
+    for (threshold, depth, sound) in [(512, 128, true), (512, 64, false), (64, 128, false)] {
+        let b = Bench::new(Config { fifo_depth: depth, ..Config::generic() });
+        b.ready();
+        b.sizes(512, 512);
+        b.w(0x100, threshold << 16 | 1);
+        b.cmd(3, 0xa000_2351);
+        assert_eq!(b.dw.violations().is_empty(), sound, "{threshold} of a depth of {depth}");
+        b.w(0x100, 0);
+        assert!(b.dw.violations().last().unwrap().contains("while data are moving"));
+    }
+}
+
+#[test]
+fn a_domain_that_was_off_has_reset_values_and_the_card_its_supply() {
+    let b = generic();
+    b.ready();
+    b.w(0x18, 1);
+    b.dw.inject(Fault::DomainLost);
+    assert_eq!((b.r(0x04), b.r(0x18), b.r(0x14), b.r(0x10)), (1, 0, 0xffff_ff40, 0));
+    b.dw.card(|c| assert_eq!((c.powered, c.state), (true, 4)));
+}

@@ -1,10 +1,10 @@
 //! `mmc-dw-hsdk`: the supervised driver, polled and split, over registers that may read as anything.
 #![no_std]
 #![no_main]
-use mmc_dw_hsdk::platform::HSDK;
+use mmc_dw_hsdk::platform::{HSDK, Platform, Sample, SamplePlace, SignalSwitch};
 use mmc_dw_hsdk::{DwEngine, Mailbox, Ring};
 use mmc_hal::Dir;
-use mmc_proto::bus::{BusConfig, Power};
+use mmc_proto::bus::{BusConfig, Power, Timing};
 use mmc_proto::command::{Command, DataShape, Response, Stop};
 use mmc_proto::host::{Host, IrqHandler, Operation, Supervised};
 use mmc_time::Instant;
@@ -19,6 +19,13 @@ fn drive(host: &mut impl Host<Payload = Buffer>) {
     for i in 0..sink(100_u8) {
         let mut c = Command::plain(sink(i), sink(0), sink(Response::Short));
         c.busy = sink(false);
+        c.voltage_switch = sink(false);
+        sink(host.slot(now));
+        host.sdio_interrupt(sink(true));
+        let next = Command { data: Some(DataShape { dir: Dir::Read, block_len: 512, blocks: sink(8), stop: sink(Stop::Auto) }), ..c };
+        sink(host.prepare(next, [0; 4096]).is_ok());
+        sink(host.submit_prepared(Instant::from_secs(sink(1)), now).is_ok());
+        sink(host.unprepare().is_some());
         let shape = DataShape { dir: sink(Dir::Read), block_len: sink(512), blocks: sink(8), stop: sink(Stop::None) };
         let op = match sink(i) {
             0 => Operation::Power(sink(Power::On)),
@@ -39,7 +46,12 @@ fn main() {
     let (Ok(a), Ok(b)) = (Ring::new(AnyMmio, sink(0x8000_0000), 8192), Ring::new(AnyMmio, sink(0x8000_0000), 8192)) else {
         return;
     };
-    let mut polled: Supervised<DwEngine<_, _, _, Buffer>> = DwEngine::new(AnyMmio, a, AnyDma, HSDK);
+    // One that can do all there is; which, is not known when it is compiled.
+    let place = SamplePlace::Controller { offset: sink(0x108), shift: sink(16) };
+    let sample = Some(Sample { place, points: sink(32) });
+    let timings = HSDK.timings.with(Timing::Ddr52).with(Timing::Sdr104);
+    let fast = Platform { signal: sink(SignalSwitch::Register), sample, timings: sink(timings), ..HSDK };
+    let mut polled: Supervised<DwEngine<_, _, _, Buffer>> = DwEngine::new(AnyMmio, a, AnyDma, fast);
     drive(&mut polled);
     sink((polled.engine().card_present(), polled.engine().card_hz()));
     let (mut split, mut irq) = DwEngine::<_, _, _, Buffer>::split(AnyMmio, AnyMmio, &MAILBOX, b, AnyDma, HSDK);
