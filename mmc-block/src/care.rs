@@ -92,6 +92,9 @@ impl Agenda {
     pub(crate) fn add(&mut self, task: Task) {
         self.0 |= task.bit();
     }
+    pub(crate) fn remove(&mut self, task: Task) {
+        self.0 &= !task.bit();
+    }
     pub(crate) fn clear(&mut self) {
         self.0 = 0;
     }

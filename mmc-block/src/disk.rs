@@ -238,8 +238,8 @@ where
     pub fn resume(&mut self) {
         if matches!(self.stage, Stage::Suspending | Stage::Suspended) {
             if let Some(keeper) = self.keeper.as_mut().filter(|_| self.stage == Stage::Suspended) {
-                // What of going to sleep is not done yet need not be.
-                keeper.agenda.clear();
+                // Going to sleep is not on the agenda any more.
+                keeper.agenda.remove(Task::Off);
                 keeper.agenda.add(Task::Reset);
             }
             self.stage = Stage::Awake;
@@ -347,16 +347,18 @@ where
             self.put(batch);
         }
         if gone && self.keeper.is_some() && self.media != Media::Gone {
-            self.lose_media();
+            self.lose_media(now);
         }
     }
 
-    fn lose_media(&mut self) {
+    fn lose_media(&mut self, now: Instant) {
         self.media = Media::Gone;
         self.core.change_media(Stopped::NoMedia);
         if let Some(keeper) = &mut self.keeper {
             keeper.agenda.clear();
         }
+        // A flush that was on the agenda is not any more.
+        self.core.finish_flush(Err(BlockError::Stopped(Stopped::NoMedia)), now);
     }
 
     /// Between two commands: what has happened in the slot?
@@ -367,10 +369,10 @@ where
         }
         match keeper.watch.look(&self.host.slot(now)) {
             SlotEvent::Same => {}
-            SlotEvent::Removed => self.lose_media(),
+            SlotEvent::Removed => self.lose_media(now),
             SlotEvent::Inserted | SlotEvent::Swapped => {
                 if self.media != Media::Gone {
-                    self.lose_media();
+                    self.lose_media(now);
                 }
                 self.look_again();
             }
@@ -430,11 +432,7 @@ where
             Work::Run(job) => self.start(job, batch, now),
             Work::Flush => {
                 self.put(batch);
-                match &mut self.keeper {
-                    Some(keeper) => keeper.agenda.add(Task::Flush),
-                    // Nobody has switched a cache on.
-                    None => self.core.finish_flush(Ok(()), now),
-                }
+                self.flush_next(now);
             }
             nothing => {
                 self.put(batch);
@@ -442,6 +440,15 @@ where
             }
         }
         None
+    }
+
+    /// The core wants a flush: it is the next thing on the bus.
+    fn flush_next(&mut self, now: Instant) {
+        match &mut self.keeper {
+            Some(keeper) => keeper.agenda.add(Task::Flush),
+            // Nobody has switched a cache on.
+            None => self.core.finish_flush(Ok(()), now),
+        }
     }
 
     /// A wait that ends when there is time for nothing but the flush.
@@ -506,6 +513,8 @@ where
         match ended {
             Ended::Reset(Ok(found)) => {
                 self.core.statistics.resets = self.core.statistics.resets.saturating_add(1);
+                // What the slot shows now is the card that was just identified.
+                keeper.watch = SlotWatch::new(&self.host.slot(now));
                 let same = self.media == Media::Same && keeper.is_same(found);
                 keeper.card = *found;
                 keeper.settle();
@@ -526,7 +535,7 @@ where
             }
             Ended::Reset(Err(_)) => {
                 if self.media != Media::Gone {
-                    self.lose_media();
+                    self.lose_media(now);
                 }
             }
             Ended::Found(found) => {
@@ -553,7 +562,7 @@ where
                 Task::Flush => {
                     self.core.finish_flush(result.map_err(BlockError::Flush), now);
                     if result.is_err_and(|e| e.media_gone()) && self.media != Media::Gone {
-                        self.lose_media();
+                        self.lose_media(now);
                     } else if result.is_err_and(|e| e.needs_reset()) {
                         keeper.agenda.add(Task::Reset);
                     }
@@ -588,7 +597,12 @@ where
                 self.put(batch);
                 at.map(|at| at.max(now + PATIENCE))
             }
-            Work::Idle | Work::Flush => {
+            Work::Flush => {
+                self.put(batch);
+                self.flush_next(now);
+                None
+            }
+            Work::Idle => {
                 self.put(batch);
                 None
             }

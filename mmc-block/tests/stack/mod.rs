@@ -1,0 +1,233 @@
+//! A disk that looks after a faulty card, over a host of any kind, and a back door to the card.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use mmc_block::{Care, Disk, Done, Init, Media, Next, Settings, Tag, Up};
+use mmc_dw_hsdk::platform::HSDK;
+use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Ring};
+use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared};
+use mmc_mock::dw::{Config, Dw};
+use mmc_mock::fault::{Faulty, Medium, Script};
+use mmc_mock::timing::Profile;
+use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, MockHost, Wakes, zoo};
+use mmc_proto::bus::{Signal, Timing, Width};
+use mmc_proto::host::{
+    Capabilities, Host, Irq, IrqHandler, Operation, Progress, Slot as SlotState, SubmitError,
+};
+use mmc_sched::{AnyPolicy, Flags, Op, Queue, Request, Slot, StreamId};
+use mmc_time::{Duration, Instant};
+
+/// Which host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// No controller at all.
+    Mock,
+    /// The DesignWare driver on its register model, with DMA and interrupts.
+    Dw,
+}
+
+pub const BACKENDS: [Backend; 2] = [Backend::Mock, Backend::Dw];
+
+/// A host, and what has to be done for it between two polls.
+pub struct AnyHost {
+    host: Box<dyn Host<Payload = BufBatch>>,
+    line: Option<Line>,
+}
+
+struct Line {
+    pending: Box<dyn FnMut() -> bool + Send>,
+    next: Box<dyn Fn() -> Instant + Send>,
+}
+
+impl Host for AnyHost {
+    type Payload = BufBatch;
+    fn capabilities(&self) -> Capabilities {
+        self.host.capabilities()
+    }
+    fn submit(
+        &mut self,
+        op: Operation<BufBatch>,
+        until: Instant,
+        now: Instant,
+    ) -> Result<(), SubmitError<BufBatch>> {
+        self.host.submit(op, until, now)
+    }
+    fn poll(&mut self, now: Instant) -> Progress<BufBatch> {
+        let Some(line) = &mut self.line else { return self.host.poll(now) };
+        (line.pending)();
+        loop {
+            let progress = self.host.poll(now);
+            match progress {
+                // What the driver did may have raised the line again at this instant.
+                Progress::Waiting { .. } if (line.pending)() => {}
+                Progress::Waiting { why, until } => {
+                    return Progress::Waiting { why, until: until.min((line.next)()) };
+                }
+                over => return over,
+            }
+        }
+    }
+    fn abort(&mut self, now: Instant) {
+        self.host.abort(now);
+    }
+    fn slot(&mut self, now: Instant) -> SlotState {
+        self.host.slot(now)
+    }
+}
+
+fn caps() -> Capabilities {
+    let mut caps = Capabilities::new();
+    (caps.width, caps.max_hz, caps.max_segments) = (Width::Four, 50_000_000, 64);
+    caps
+}
+
+impl AnyHost {
+    pub fn new<C: Card + 'static>(backend: Backend, card: Shared<C>, clock: &Clock) -> Self {
+        match backend {
+            Backend::Mock => Self { host: Box::new(MockHost::new(card, caps())), line: None },
+            Backend::Dw => {
+                let memory = Memory::new(0x8000_0000, 0xc000_0000);
+                let model = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
+                let at = memory.alloc(4096);
+                let ring = Ring::new(memory.window(at, 4096), at, 4096).unwrap();
+                let dma = MemoryDma::new(memory, u64::from(u32::MAX));
+                let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new()));
+                let (host, half) = DwEngine::<_, _, _, BufBatch>::split(
+                    model.clone(),
+                    model.clone(),
+                    mailbox,
+                    ring,
+                    dma,
+                    HSDK,
+                );
+                let mut half: IrqHalf<Dw<Shared<C>>> = half;
+                let (line, time) = (model.clone(), model);
+                let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
+                let next = Box::new(move || time.next_event());
+                Self { host: Box::new(host), line: Some(Line { pending, next }) }
+            }
+        }
+    }
+}
+
+pub fn script(text: &str) -> Script {
+    text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+pub fn sd_card(text: &str) -> Faulty<SdCard> {
+    let card = SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap();
+    Faulty::new(card, script(text)).unwrap()
+}
+
+pub fn emmc_card(text: &str) -> Faulty<MmcCard> {
+    let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
+    Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap()
+}
+
+pub type TheDisk = Disk<AnyHost, Queue<Vec<Slot>, AnyPolicy>, Vec<Tag<Buf>>>;
+
+pub struct Bench<C: Medium + 'static> {
+    pub card: Shared<Faulty<C>>,
+    pub disk: TheDisk,
+    pub clock: Clock,
+}
+
+impl<C: Medium + 'static> Bench<C> {
+    /// Identified (which a fault may have to be survived for), looked after, and at rest. `None`: there is no card, or it
+    /// answers no more.
+    pub fn new(backend: Backend, card: Faulty<C>, cache: bool, policy: &str) -> Option<Self> {
+        let (card, clock) = (Shared::new(card), Clock::new());
+        let mut host = AnyHost::new(backend, card.clone(), &clock);
+        let caps = host.capabilities();
+        let mut init = Init::new(&caps, BufBatch::new(1), Buf(vec![0; 512])).unwrap();
+        let (id, scratch) = loop {
+            match init.poll(&mut host, clock.now()) {
+                Up::Wait { until, .. } => clock.advance_to(until),
+                Up::Done { card, parts } => break (card.ok()?, parts?.1),
+            }
+        };
+        let queue = Queue::new(vec![Slot::FREE; 32], AnyPolicy::by_name(policy).unwrap());
+        let settings = Settings { nr_requests: 32, retries: 2 };
+        let tags = (0..64).map(|_| Tag::new()).collect();
+        let mut disk = Disk::new(host, queue, id.traits, BufBatch::new(16), tags, settings, ()).unwrap();
+        disk.prepare_with(BufBatch::new(16)).unwrap();
+        disk.look_after(id, scratch, Care { cache, ..Care::new(&caps) }, clock.now()).unwrap();
+        let mut bench = Self { card, disk, clock };
+        bench.run();
+        Some(bench)
+    }
+
+    /// Until nothing is left to do, or this many commands' worth of polls have passed; each wait must end.
+    pub fn run(&mut self) {
+        let mut still = 0;
+        for _ in 0..200_000 {
+            let now = self.clock.now();
+            match self.disk.poll(now) {
+                Next::Idle | Next::Lent => return,
+                Next::Wait { until, why } => {
+                    assert!(!until.is_never(), "a wait that nothing ends ({why:?})");
+                    still = if until > now { 0 } else { still + 1 };
+                    assert!(still < 1000, "time stands still");
+                    self.clock.advance_to(until);
+                }
+            }
+        }
+        panic!("never idle");
+    }
+
+    pub fn submit(&mut self, r: Request, byte: u8) -> Option<mmc_block::Ticket> {
+        let now = self.clock.now();
+        if has_data(&r) {
+            self.disk.submit(r, Buf(vec![byte; r.blocks as usize * 512]), now).ok()
+        } else {
+            self.disk.submit_bare(r, now).ok()
+        }
+    }
+
+    pub fn one(&mut self, r: Request, byte: u8) -> Done<Buf> {
+        let ticket = self.submit(r, byte).expect("accepted");
+        self.run();
+        self.disk.take(ticket).expect("over")
+    }
+
+    /// A card is in the slot again, if it was not, and the disk serves it.
+    pub fn revive(&mut self) {
+        for _ in 0..20 {
+            self.run();
+            match self.disk.media() {
+                Media::Same => return,
+                Media::New => assert!(self.disk.accept_media()),
+                Media::Gone => {
+                    self.clock.advance(Duration::from_secs(10));
+                    // A card that nobody speaks to does not know that time has passed.
+                    let now = self.clock.now();
+                    self.card.with(|c| c.signal(Signal::V3_3, Timing::Default, now));
+                    self.disk.look_again();
+                }
+            }
+        }
+        panic!(
+            "the card does not come back: {:?}, {:?}",
+            self.card.with(|c| c.script().to_string()),
+            self.disk
+        );
+    }
+
+    pub fn stored(&self, lba: u64) -> u8 {
+        let mut sector = [0; 512];
+        self.card.with(|c| c.card_mut().with_storage(&mut |s| s.read(lba * 512, &mut sector).unwrap()));
+        assert!(sector.iter().all(|b| *b == sector[0]), "a torn sector at {lba}");
+        sector[0]
+    }
+}
+
+pub fn has_data(r: &Request) -> bool {
+    matches!(r.op, Op::Read | Op::Write) && r.blocks > 0
+}
+
+pub fn req(op: Op, lba: u64, blocks: u32, flags: Flags, stream: u32) -> Request {
+    Request { flags, ..Request::new(op, lba, blocks, StreamId(stream)) }
+}
+
+pub fn flush() -> Request {
+    req(Op::Write, 0, 0, Flags::PREFLUSH, 0)
+}
