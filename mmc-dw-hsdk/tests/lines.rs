@@ -282,13 +282,8 @@ impl Board for Outside {
 
 #[test]
 fn a_board_switches_level_and_sample_point_by_its_hooks() {
-    struct Rig(
-        mmc_proto::host::Supervised<
-            DwEngine<Dw<Shared<SdCard>>, mmc_mock::Window, MemoryDma, BufBatch, Outside>,
-        >,
-        Clock,
-        Dw<Shared<SdCard>>,
-    );
+    type Wired = DwEngine<Dw<Shared<SdCard>>, mmc_mock::Window, MemoryDma, BufBatch, Outside>;
+    struct Rig(mmc_proto::host::Supervised<Wired>, Clock, Dw<Shared<SdCard>>);
     impl Runs for Rig {
         fn go(&mut self, op: Operation<BufBatch>) -> (Result<Reply, HostError>, Option<BufBatch>) {
             let now = self.1.now();
