@@ -24,8 +24,8 @@ pub use conductor::{Conductor, Turn};
 pub use erase::{Erase, EraseError, EraseScript};
 pub use health::{Background, Health, Spare, Wear};
 pub use identify::{
-    Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, IoPart, MMC_READ_LIMIT, MMC_WRITE_LIMIT,
-    MmcPart, Registers, SD_READ_LIMIT, SD_WRITE_LIMIT, SdPart,
+    Identified, Identify, IdentifyCause, IdentifyError, IdentifyStep, IoPart, MMC_READ_LIMIT,
+    MMC_WRITE_LIMIT, MmcPart, Registers, SD_READ_LIMIT, SD_WRITE_LIMIT, SdPart,
 };
 pub use lock::{Lock, LockOp, StoreScript};
 pub use order::{BootFrom, Order, OrderScript, Partition, PowerNotice, Protection};
@@ -35,7 +35,8 @@ pub use recover::{After, Recover, RecoverPhase, Recovered};
 pub use rpmb::{Hmac, Rpmb, RpmbScript};
 pub use sd_register::{Extensions, FindExtensions, FindScript, SdRegister, SetScript};
 pub use speed::{
-    Fallback, Fallbacks, Mode, Raised, Reason, Speed, SpeedCause, SpeedError, SpeedOptions, SpeedPhase, Subject,
+    Fallback, Fallbacks, Mode, Raised, Reason, Speed, SpeedCause, SpeedError, SpeedOptions, SpeedPhase,
+    Subject,
 };
 pub use talk::{Say, Script, Talk, TalkError, ready_limit};
 pub use transfer::{
