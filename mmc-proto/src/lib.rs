@@ -12,7 +12,7 @@
 //! | [`rpmb`] | frames of the replay protected memory block |
 //! | [`timing`] | time limits that follow from registers |
 //! | [`bus`], [`host`] | width, clock, timing, supply; the boundary to controllers |
-//! | [`machine`] | conversations: identify a card, read, write, erase; and the conductor that runs one over a host |
+//! | [`machine`] | conversations: identify a card, raise its speed, tune, read, write, erase, recover; cache, power, partitions, RPMB, passwords, protection, health (`docs/protocol.md` draws them); and the conductor that runs one over a host |
 //!
 //! A conversation never waits by itself: it is told the time and says what it wants next. The same value runs
 //! over a controller, over somebody else's bus, or over a table in a test.
