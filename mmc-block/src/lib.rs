@@ -9,7 +9,8 @@
 //!                     └───────────────────────── Disk ─────────────────┘
 //! ```
 //!
-//! [`Disk`] is the polled front: `submit`, `poll`, `take_done`. [`Blocking`] waits for each request. [`Init`]
+//! [`Disk`] is the polled front: `submit`, `poll`, `take_done`. [`Blocking`] waits for each request; with [`Async`]
+//! many tasks await theirs. [`Init`]
 //! identifies the card. A driver is: a host, [`Init`] over it, and a [`Disk`] of what it found.
 //!
 //! **Order.** A request never passes an earlier one of the same sectors, unless both read. All others may be carried out
@@ -47,6 +48,9 @@ pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 #[cfg(feature = "embedded-hal")]
 pub use front::DelayIdle;
+pub use front::{
+    AnyDisk, Async, Env, Gone, Handle, InFlight, Lock, Runner, TooFewWatches, Watch,
+};
 pub use front::{Blocking, Failed, Failure, Idle, identify};
 pub use observer::{Observer, Place, Statistics};
 pub use tag::{Done, Stamps, Tag, Ticket};
