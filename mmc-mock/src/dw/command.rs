@@ -199,7 +199,8 @@ impl<C: Card> Core<C> {
         if volt {
             let at = self.t + Duration::from_nanos(self.cfg.volt_low_ns);
             let stuck = std::mem::take(&mut self.faults.stuck_volt);
-            self.volt = Some(Volt { low_at: at, off_since: None, release_at: Instant::NEVER, stuck, tries: 0 });
+            self.volt =
+                Some(Volt { low_at: at, off_since: None, release_at: Instant::NEVER, stuck, tries: 0 });
         } else if !self.faults.has(Fault::SwallowCommandDone) {
             let done = if c.auto { int::ACD } else { int::CDONE };
             let later = self.t + self.wire().clocks(8);

@@ -251,7 +251,8 @@ impl<C: Card> Core<C> {
     /// Brings everything up to the present.
     pub(super) fn run(&mut self) {
         let now = self.clock.now().min(Instant::from_nanos(u64::MAX - 1));
-        if self.present != (self.in_slot && self.card.present()) || self.card_asks != self.card.interrupt(now) {
+        if self.present != (self.in_slot && self.card.present()) || self.card_asks != self.card.interrupt(now)
+        {
             // Somebody took the card out, or put it in, through a handle of their own; or an SDIO card wants something.
             self.due = Instant::ZERO;
         }

@@ -418,7 +418,12 @@ impl<C: Card> Core<C> {
             let end = self.plan(d, d.k + n - 1).1;
             (end <= limit && (!d.read || end - d.prev_end <= timeout)).then_some(end)
         };
-        if most == 0 || d.moved > 0 || d.loaded.is_some() || !self.connected() || (d.read && !self.samples_right()) {
+        if most == 0
+            || d.moved > 0
+            || d.loaded.is_some()
+            || !self.connected()
+            || (d.read && !self.samples_right())
+        {
             return false;
         }
         let (n, end) = match fits(most) {
