@@ -48,9 +48,7 @@ pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 #[cfg(feature = "embedded-hal")]
 pub use front::DelayIdle;
-pub use front::{
-    AnyDisk, Async, Env, Gone, Handle, InFlight, Lock, Runner, TooFewWatches, Watch,
-};
+pub use front::{AnyDisk, Async, Env, Gone, Handle, InFlight, Lock, Runner, TooFewWatches, Watch};
 pub use front::{Blocking, Failed, Failure, Idle, identify};
 pub use observer::{Observer, Place, Statistics};
 pub use tag::{Done, Stamps, Tag, Ticket};

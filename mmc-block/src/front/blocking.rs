@@ -3,6 +3,7 @@
 use crate::bring_up::{Init, Up};
 use crate::disk::{Disk, Next};
 use crate::error::{BlockError, Refusal};
+use crate::front::async_front::AnyDisk;
 use crate::observer::Observer;
 use crate::tag::Tag;
 use mmc_hal::{Batch, Payload};
@@ -101,6 +102,53 @@ impl<D, I> Blocking<D, I> {
     }
 }
 
+impl<D: AnyDisk, I: Idle> Blocking<D, I> {
+    /// Reads whole sectors from `lba` on into `buffer`, as many as it is long.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn read(&mut self, lba: u64, buffer: D::Buffer) -> Result<D::Buffer, Failed<D::Buffer>> {
+        self.run(Op::Read, Flags::empty(), lba, buffer)
+    }
+    /// Writes whole sectors from `lba` on, as many as `buffer` is long; they are stored when it returns.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn write(&mut self, lba: u64, buffer: D::Buffer) -> Result<D::Buffer, Failed<D::Buffer>> {
+        self.run(Op::Write, Flags::SYNC, lba, buffer)
+    }
+
+    fn run(
+        &mut self,
+        op: Op,
+        flags: Flags,
+        lba: u64,
+        buffer: D::Buffer,
+    ) -> Result<D::Buffer, Failed<D::Buffer>> {
+        let blocks = u32::try_from(buffer.bytes().div_ceil(crate::SECTOR)).unwrap_or(u32::MAX);
+        let mut request = Request::new(op, lba, blocks, StreamId::default());
+        request.flags = flags;
+        let ticket = match self.disk.submit(request, buffer, self.idle.now()) {
+            Ok(ticket) => ticket,
+            Err(r) => return Err(Failed { error: Failure::Refused(r.error), buffer: Some(r.buffer) }),
+        };
+        loop {
+            let next = self.disk.poll(self.idle.now());
+            if let Some(done) = self.disk.take(ticket) {
+                return match (done.result, done.buffer) {
+                    (Ok(()), Some(buffer)) => Ok(buffer),
+                    (Ok(()), None) => Err(Failed { error: Failure::Lost, buffer: None }),
+                    (Err(e), buffer) => Err(Failed { error: Failure::Failed(e), buffer }),
+                };
+            }
+            match next {
+                Next::Wait { until, .. } => self.idle.wait(until),
+                Next::Idle | Next::Lent => return Err(Failed { error: Failure::Lost, buffer: None }),
+            }
+        }
+    }
+}
+
 impl<H, S, T, O, I, B> Blocking<Disk<H, S, T, O>, I>
 where
     H: Host,
@@ -111,21 +159,6 @@ where
     O: Observer,
     I: Idle,
 {
-    /// Reads whole sectors from `lba` on into `buffer`, as many as it is long.
-    ///
-    /// # Errors
-    /// [`Failed`].
-    pub fn read(&mut self, lba: u64, buffer: B) -> Result<B, Failed<B>> {
-        self.run(Op::Read, Flags::empty(), lba, buffer)
-    }
-    /// Writes whole sectors from `lba` on, as many as `buffer` is long; they are stored when it returns.
-    ///
-    /// # Errors
-    /// [`Failed`].
-    pub fn write(&mut self, lba: u64, buffer: B) -> Result<B, Failed<B>> {
-        self.run(Op::Write, Flags::SYNC, lba, buffer)
-    }
-
     /// Holds a conversation of the caller's own with the card, between two commands of other requests (see
     /// [`Disk::ask_for_host`]); `payload` as [`Conductor::new`] wants it.
     pub fn converse<M: Machine>(
@@ -149,30 +182,6 @@ where
                 (Next::Idle | Next::Lent, None) => now,
             };
             self.idle.wait(until);
-        }
-    }
-
-    fn run(&mut self, op: Op, flags: Flags, lba: u64, buffer: B) -> Result<B, Failed<B>> {
-        let blocks = u32::try_from(buffer.bytes().div_ceil(crate::SECTOR)).unwrap_or(u32::MAX);
-        let mut request = Request::new(op, lba, blocks, StreamId::default());
-        request.flags = flags;
-        let ticket = match self.disk.submit(request, buffer, self.idle.now()) {
-            Ok(ticket) => ticket,
-            Err(r) => return Err(Failed { error: Failure::Refused(r.error), buffer: Some(r.buffer) }),
-        };
-        loop {
-            let next = self.disk.poll(self.idle.now());
-            if let Some(done) = self.disk.take(ticket) {
-                return match (done.result, done.buffer) {
-                    (Ok(()), Some(buffer)) => Ok(buffer),
-                    (Ok(()), None) => Err(Failed { error: Failure::Lost, buffer: None }),
-                    (Err(e), buffer) => Err(Failed { error: Failure::Failed(e), buffer }),
-                };
-            }
-            match next {
-                Next::Wait { until, .. } => self.idle.wait(until),
-                Next::Idle | Next::Lent => return Err(Failed { error: Failure::Lost, buffer: None }),
-            }
         }
     }
 }
