@@ -1,14 +1,14 @@
 //! One conversation at a time over an async SPI bus.
 
 use crate::board::Board;
+use crate::engine::{capabilities, set_bus};
 use crate::line::{Io, Line};
 use crate::wires::BusFault;
 use embedded_hal::digital::OutputPin;
 use embedded_hal_async::delay::DelayNs;
 use embedded_hal_async::spi::SpiBus;
 use mmc_hal::Payload;
-use mmc_proto::bus::Timings;
-use mmc_proto::bus::{Power, Signal, Width};
+use mmc_proto::bus::Power;
 use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{Action, Machine, Step};
 use mmc_proto::spi::IDLE;
@@ -31,10 +31,7 @@ pub struct AsyncCard<S, C, B> {
 impl<S: SpiBus, C: OutputPin, B: Board> AsyncCard<S, C, B> {
     /// `select` is chip select, low when active; `max_hz` as for [`SpiEngine::host`](crate::SpiEngine::host).
     pub fn new(bus: S, select: C, board: B, max_hz: u32) -> Self {
-        let mut caps = Capabilities::new();
-        (caps.max_segments, caps.min_hz, caps.max_hz) = (u16::MAX, 100_000, max_hz.min(25_000_000));
-        (caps.timings, caps.auto_stop) = (Timings::default_only(), true);
-        Self { bus, select, board, line: Line::new(true), low: false, caps }
+        Self { bus, select, board, line: Line::new(true), low: false, caps: capabilities(max_hz) }
     }
     /// What machines are made for.
     #[must_use]
@@ -106,10 +103,8 @@ impl<S: SpiBus, C: OutputPin, B: Board> AsyncCard<S, C, B> {
             let late = (now() >= until).then(|| error(Cause::Limit, phase));
             let gone = (self.board.present() == Some(false)).then(|| error(Cause::NoCard, phase));
             if let Some(e) = failed.or(gone).or(late) {
-                if self.line.halt() {
-                    // What fails here fails again at the next command, and is told then.
-                    let _ = self.exchange(Io::Release).await;
-                }
+                // The card stays selected: what it may still do is stopped before the next command.
+                self.line.halt();
                 return Err(e);
             }
         }
@@ -143,7 +138,7 @@ where
     loop {
         let mut none: [u8; 0] = [];
         let scratch = if machine.scratch() { payload.segment_mut(0).unwrap_or(&mut none) } else { &mut none };
-        let refused = |why| HostError::new(Cause::Unsupported(why), Phase::Submit, 255);
+        let refused = |cause| HostError::new(cause, Phase::Submit, 255);
         last = match machine.next(last, scratch, now()) {
             Step::Done(output) => return output,
             Step::Do(action) => Some(card.act(&action, payload, delay, &mut now).await),
@@ -152,24 +147,14 @@ where
                 None
             }
             Step::Bus(bus) => {
-                let plain = bus.width == Width::One && bus.signal == Signal::V3_3;
-                if plain && card.caps.timings.has(bus.timing) {
-                    if bus.hz > 0 {
-                        let most = if card.line.mmc() { 20_000_000 } else { 25_000_000 };
-                        card.board.set_clock(bus.hz.min(most).min(card.caps.max_hz));
-                    }
-                    Some(Ok(Reply::default()))
-                } else {
-                    Some(Err(refused("SPI has one line, 3.3 V and default speed")))
-                }
+                let done = set_bus(&mut card.board, &card.caps, card.line.mmc(), &bus);
+                Some(done.map(|()| Reply::default()).map_err(refused))
             }
-            Step::Power(power) => match card.board.power(power == Power::On) {
-                Ok(()) => {
-                    card.line.forget();
-                    Some(Ok(Reply::default()))
-                }
-                Err(cause) => Some(Err(HostError::new(cause, Phase::Submit, 255))),
-            },
+            Step::Power(power) => {
+                let done = card.board.power(power == Power::On);
+                card.line.forget();
+                Some(done.map(|()| Reply::default()).map_err(refused))
+            }
         };
     }
 }

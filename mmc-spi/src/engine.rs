@@ -21,6 +21,34 @@ const MMC_HZ: u32 = 20_000_000;
 /// The fastest clock of an SD card in SPI mode without CMD6.
 const SD_HZ: u32 = 25_000_000;
 
+/// What a card on SPI can be asked for, on a bus that makes at most `max_hz`.
+pub(crate) const fn capabilities(max_hz: u32) -> Capabilities {
+    let mut caps = Capabilities::new();
+    caps.max_segments = u16::MAX;
+    caps.min_hz = 100_000;
+    caps.max_hz = if max_hz < SD_HZ { max_hz } else { SD_HZ };
+    caps.timings = Timings::default_only();
+    caps.auto_stop = true;
+    caps
+}
+
+/// Sets the clock for `bus`.
+pub(crate) fn set_bus(
+    board: &mut impl Board,
+    caps: &Capabilities,
+    mmc: bool,
+    bus: &BusConfig,
+) -> Result<(), Cause> {
+    if bus.width != Width::One || bus.signal != Signal::V3_3 || !caps.timings.has(bus.timing) {
+        return Err(Cause::Unsupported("SPI has one line, 3.3 V and default speed"));
+    }
+    // A clock of 0 asks for silence, which there is between commands anyway.
+    if bus.hz > 0 {
+        board.set_clock(bus.hz.min(if mmc { MMC_HZ } else { SD_HZ }).min(caps.max_hz));
+    }
+    Ok(())
+}
+
 /// A card on SPI wires as an [`Engine`]; [`host`](Self::host) makes a `Host` of it.
 #[derive(Debug)]
 pub struct SpiEngine<W, B, P> {
@@ -43,17 +71,11 @@ impl<W: Wires, B: Board, P: Payload> SpiEngine<W, B, P> {
     /// It stops CMD18 and CMD25 by itself, whatever the number of blocks, knows one line and default speed, takes payloads
     /// of any number of segments of any length, and moves up to 65,535 blocks per command.
     pub fn host(wires: W, board: B, max_hz: u32) -> Supervised<Self> {
-        let mut caps = Capabilities::new();
-        caps.max_segments = u16::MAX;
-        caps.min_hz = 100_000;
-        caps.max_hz = max_hz.min(SD_HZ);
-        caps.timings = Timings::default_only();
-        caps.auto_stop = true;
         let engine = Self {
             wires,
             board,
             line: Line::new(W::HOLDS),
-            caps,
+            caps: capabilities(max_hz),
             at_once: false,
             at: Instant::ZERO,
             phase: Phase::Command,
@@ -113,14 +135,7 @@ impl<W: Wires, B: Board, P: Payload> Engine for SpiEngine<W, B, P> {
         Ok(())
     }
     fn set_bus(&mut self, bus: &BusConfig, now: Instant) -> Result<(), Cause> {
-        if bus.width != Width::One || bus.signal != Signal::V3_3 || !self.caps.timings.has(bus.timing) {
-            return Err(Cause::Unsupported("SPI has one line, 3.3 V and default speed"));
-        }
-        // There is no clock between commands anyway.
-        if bus.hz > 0 {
-            let most = if self.line.mmc() { MMC_HZ } else { SD_HZ };
-            self.board.set_clock(bus.hz.min(most).min(self.caps.max_hz));
-        }
+        set_bus(&mut self.board, &self.caps, self.line.mmc(), bus)?;
         (self.at, self.at_once) = (now, true);
         Ok(())
     }

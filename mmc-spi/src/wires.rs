@@ -40,7 +40,7 @@ pub struct Exclusive<B, C> {
 }
 
 impl<B: SpiBus + Send, C: OutputPin + Send> Exclusive<B, C> {
-    /// `select` is chip select, low when active; it is driven high by the first use.
+    /// `select` is chip select, low when active; the clocks of power-up drive it high first.
     pub const fn new(bus: B, select: C) -> Self {
         Self { bus, select, low: false }
     }

@@ -1,6 +1,6 @@
 //! The disk over SPI, as it is over any host.
 
-use crate::bench::{Alone, Sd, Slot, pattern, sd};
+use crate::bench::{Bench, Slot, pattern, sd};
 use mmc_block::{Care, Disk, Init, Media, Next, Settings, Tag, Up};
 use mmc_mock::card::SdConfig;
 use mmc_mock::spi::SpiSd;
@@ -8,24 +8,24 @@ use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch};
 use mmc_proto::host::{Host, Supervised};
 use mmc_sched::{MqDeadline, Op, Queue, Request, StreamId};
-use mmc_spi::SpiEngine;
+use mmc_spi::{SpiEngine, Wires};
 use mmc_time::{Duration, Instant};
 
-type SpiHost = Supervised<SpiEngine<Alone<SpiSd>, Slot<SpiSd>, BufBatch>>;
+type SpiHost<W> = Supervised<SpiEngine<W, Slot<SpiSd>, BufBatch>>;
 pub type Store = Queue<Vec<mmc_sched::Slot>, MqDeadline>;
 
 /// A disk that looks after its card.
-pub struct OverSpi {
-    pub disk: Disk<SpiHost, Store, Vec<Tag<Buf>>>,
+pub struct OverSpi<W: Wires> {
+    pub disk: Disk<SpiHost<W>, Store, Vec<Tag<Buf>>>,
     pub spi: mmc_mock::spi::Spi,
     /// Where the clock stood when the last call began.
     pub began: Instant,
 }
 
-impl OverSpi {
+impl<W: Wires> OverSpi<W> {
     /// `None`: the card could not be identified.
-    pub fn new(bench: Sd) -> Option<Self> {
-        let Sd { spi, mut host } = bench;
+    pub fn new(bench: Bench<SpiSd, W>) -> Option<Self> {
+        let Bench { spi, mut host } = bench;
         let caps = host.capabilities();
         let clock = spi.clock();
         let mut init = Init::new(&caps, BufBatch::new(8), Buf(vec![0; 512])).unwrap();

@@ -1,12 +1,14 @@
 //! A fault at each command of a workload: it ends in time, with the right data or an error, and what comes after works.
 
-use crate::bench::{pattern, sd};
+use crate::bench::{Bench, pattern, sd_bus};
 use crate::disk::OverSpi;
 use mmc_block::Media;
 use mmc_mock::card::{Card, SdConfig};
 use mmc_mock::fault::Medium;
+use mmc_mock::spi::{Spi, SpiConfig, SpiSd};
 use mmc_mock::timing::Profile;
 use mmc_sched::Op;
+use mmc_spi::Wires;
 use mmc_time::Duration;
 
 const KINDS: [&str; 14] = [
@@ -58,11 +60,10 @@ fn fill(seed: u8, blocks: usize) -> Vec<u8> {
 }
 
 /// Errors that were reported, and how long the slowest step took.
-fn case(script: &str, what: &str) -> (u32, Duration) {
+fn case<W: Wires>(bench: Bench<SpiSd, W>, what: &str) -> (u32, Duration) {
     let mut model = Model([None; 512]);
     let mut errors = 0;
     let mut slowest = Duration::ZERO;
-    let bench = sd(SdConfig::new(Profile::ideal(), 1), script);
     let Some(mut d) = OverSpi::new(bench) else { return (1, slowest) };
     for (i, (op, lba, blocks)) in WORKLOAD.into_iter().enumerate() {
         let seed = i as u8 + 1;
@@ -125,30 +126,30 @@ fn case(script: &str, what: &str) -> (u32, Duration) {
     (errors, slowest)
 }
 
-#[test]
-fn a_fault_at_every_command_of_a_workload() {
-    let (errors, _) = case("", "nothing");
+fn card(script: &str) -> Spi {
+    sd_bus(SdConfig::new(Profile::ideal(), 1), script, SpiConfig::default())
+}
+
+/// Strikes everywhere; cases, those that were reported, and the slowest step.
+fn everywhere<W: Wires>(bench: impl Fn(Spi) -> Bench<SpiSd, W>) -> (u32, u32, Duration, String) {
+    let (errors, _) = case(bench(card("")), "nothing");
     assert_eq!(errors, 0);
-    let clean = OverSpi::new(sd(SdConfig::new(Profile::ideal(), 1), "")).unwrap();
-    let first = clean.spi.with(|c| c.frames());
-    let total = {
-        let mut d = clean;
-        for (op, lba, blocks) in WORKLOAD {
-            assert_eq!(d.one(op, lba, fill(1, blocks)).unwrap().result, Ok(()));
-        }
-        d.spi.with(|c| c.frames())
-    };
+    let mut d = OverSpi::new(bench(card(""))).unwrap();
+    let first = d.spi.with(|c| c.frames());
+    for (op, lba, blocks) in WORKLOAD {
+        assert_eq!(d.one(op, lba, fill(1, blocks)).unwrap().result, Ok(()));
+    }
+    let total = d.spi.with(|c| c.frames());
     let (mut cases, mut errors, mut slowest) = (0, 0, (Duration::ZERO, String::new()));
     for frame in 0..total {
         for kind in KINDS {
             // Inside identification a few kinds are enough: the whole is tried again there.
-            if frame < first
-                && !matches!(kind, "lost" | "no-answer" | "command-crc" | "power-loss all" | "busy 30ms")
-            {
+            let few = ["lost", "no-answer", "command-crc", "power-loss all", "busy 30ms"];
+            if frame < first && !few.contains(&kind) {
                 continue;
             }
             let script = format!("at frame {frame}: {kind}");
-            let (e, took) = case(&script, &script);
+            let (e, took) = case(bench(card(&script)), &script);
             cases += 1;
             errors += u32::from(e > 0);
             if took > slowest.0 {
@@ -157,9 +158,16 @@ fn a_fault_at_every_command_of_a_workload() {
         }
     }
     println!(
-        "{cases} faults at {total} commands, {errors} of them reported; slowest step {} ({})",
+        "{cases} faults at {total} commands, {errors} reported; slowest step {} ({})",
         slowest.0, slowest.1
     );
-    assert!(cases > 300, "{cases}");
-    assert!(slowest.0 < Duration::from_secs(30), "{slowest:?}");
+    (cases, errors, slowest.0, slowest.1)
+}
+
+#[test]
+fn a_fault_at_every_command_of_a_workload() {
+    for (cases, errors, slowest, where_) in [everywhere(Bench::alone), everywhere(Bench::shared)] {
+        assert!(cases > 300 && errors > 0, "{cases} {errors}");
+        assert!(slowest < Duration::from_secs(30), "{slowest} {where_}");
+    }
 }
