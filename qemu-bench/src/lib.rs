@@ -1,0 +1,31 @@
+//! QEMU's device models as a test bench: a client of its `qtest` protocol, and machines with a controller and a card.
+//!
+//! It is not an emulator and not a model of ours: what is here only drives a QEMU that is installed beside it. The point is
+//! that QEMU's cards and controllers were written by other people. Where it is missing, [`qemu`] says so and the suites do
+//! nothing; with `QEMU_BENCH=required` in the environment they fail instead. `QEMU_SYSTEM_X86_64` names another binary.
+
+pub mod memory;
+pub mod pc;
+pub mod qtest;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The QEMU to use, or `None` after a message that says what is skipped and how to get it.
+///
+/// # Panics
+/// If there is none and `QEMU_BENCH=required`.
+#[must_use]
+pub fn qemu() -> Option<PathBuf> {
+    let name =
+        std::env::var_os("QEMU_SYSTEM_X86_64").map_or_else(|| "qemu-system-x86_64".into(), PathBuf::from);
+    let runs = Command::new(&name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if runs.is_ok_and(|status| status.success()) {
+        return Some(name);
+    }
+    let message =
+        format!("{} does not run: apt-get install --no-install-recommends qemu-system-x86", name.display());
+    assert!(std::env::var_os("QEMU_BENCH").is_none_or(|v| v != "required"), "{message}");
+    eprintln!("skipped, {message}");
+    None
+}
