@@ -396,7 +396,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         let took = (now - c.at.max(self.last_done)).as_nanos();
         self.last_done = now;
         let expected = c.est.saturating_add(c.extra);
-        let stall = c.known && took.saturating_sub(expected) > self.model.stall(c.est);
+        let stall = c.known && took.saturating_sub(expected) > self.model.stall(c.blocks, c.est);
         if stall {
             self.stats.stalls = self.stats.stalls.saturating_add(1);
         } else {

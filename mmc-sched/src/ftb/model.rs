@@ -98,11 +98,12 @@ impl Model {
         let n = u32::try_from(n.unwrap_or(0)).unwrap_or(u32::MAX);
         n.max(min) & !15
     }
-    /// How much more than expected (`est`) is the card's doing and nobody's: 64 times what a command costs by itself
-    /// or, while that was not measured, three times the command.
-    pub(super) fn stall(&self, est: u64) -> u64 {
-        let limit =
-            if self.write.small_seen { self.write.a.saturating_mul(64) } else { est.saturating_mul(3) };
+    /// How much more than expected (`est`) is the card's doing and nobody's: 64 times what a command costs by itself.
+    /// While that is a guess, three times a large command; a small one may open a unit for many times its own time.
+    pub(super) fn stall(&self, n: u32, est: u64) -> u64 {
+        let w = &self.write;
+        let guess = w.large_seen && !w.small_seen && n >= LARGE;
+        let limit = if guess { est.saturating_mul(3) } else { w.a.saturating_mul(64) };
         limit.clamp(4_000_000, 128_000_000)
     }
     /// No large write was seen for long: what a change of place costs cannot be told from what a write costs.

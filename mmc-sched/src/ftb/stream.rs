@@ -74,7 +74,7 @@ pub(super) struct Stream {
     pub(super) seen: Instant,
     /// Pause between a completion and the next request; unknown at first.
     think: Option<u64>,
-    /// What changing to this stream costs, in ns; and how many samples in a row were far above.
+    /// What changing to this stream costs, in ns; and how many more samples were far above than not, up to 3.
     pub(super) switch: u64,
     switch_up: u8,
     /// Requests up to this number are waited for by that stream.
@@ -155,17 +155,17 @@ impl Stream {
             _ => Instant::ZERO,
         }
     }
-    /// A first command took so much more than expected. What grows must be seen three times in a row: opening a unit
-    /// happens to a sequential stream too, twice in a row by chance.
+    /// A first command took so much more than expected. It must be so three times more often than not before
+    /// the cost grows: opening a unit happens to a sequential stream too, twice in a row by chance.
     pub(super) fn learn_switch(&mut self, extra: u64, est: u64) {
         if extra > self.switch.saturating_add(est / 4) {
-            self.switch_up = self.switch_up.saturating_add(1);
+            self.switch_up = self.switch_up.saturating_add(1).min(3);
             if self.switch_up >= 3 {
                 self.switch = toward(self.switch, extra, 2);
             }
         } else {
             self.switch = toward(self.switch, extra, 4);
-            self.switch_up = 0;
+            self.switch_up = self.switch_up.saturating_sub(1);
         }
     }
 
