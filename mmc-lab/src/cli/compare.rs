@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 A policy is compared with the file's `expected` under these names: ftb, mq-deadline (dl), bfq:low_latency=1 (bfq, the
 kernel's default), bfq (bfq-ll0), bfq:slice_idle=0 (bfq-si0).
 
-Exit status: 0 done, 1 the file is bad or a run failed, 2 wrong usage.")]
+Exit status: 0 done, 1 the file is bad, a run failed or ftb broke a promise, 2 wrong usage.")]
 pub struct Args {
     /// The scenario file
     #[arg(long, value_name = "FILE")]
@@ -215,7 +215,12 @@ pub fn run(args: &Args) -> ExitCode {
         return bad(format!("cannot write {}: {e}", path.display()));
     }
     let out = if args.json { results.json_lines() } else { results.markdown() };
-    crate::output::print("compare", &out, ExitCode::SUCCESS)
+    let broken = results.broken();
+    if broken > 0 {
+        eprintln!("mmc-lab: ftb broke its promises {broken} times: see the last table");
+    }
+    let code = if broken > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS };
+    crate::output::print("compare", &out, code)
 }
 
 /// Runs everything on as many threads as there are processors; the order of the results does not depend on it.

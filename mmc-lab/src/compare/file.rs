@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_field_that_is_wrong_is_named_with_the_way_to_it() {
         let good = include_str!("../../tests/data/scenarios-small.json");
-        assert_eq!(parse(good).unwrap().cards.len(), 2);
+        assert_eq!(parse(good).unwrap().cards.len(), 3);
         for (from, to, named) in [
             ("\"qd\": 1", "\"qd\": 0", "`scenarios.mixed.streams[1].qd`"),
             ("\"kind\": \"Jr\"", "\"kind\": \"Jx\"", "`scenarios.mixed.streams[2].kind` is 'Jx'"),

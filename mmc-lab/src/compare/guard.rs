@@ -1,4 +1,4 @@
-//! Looks over the shoulder of `ftb` in every run: are its promises (`docs/ftb.md`, F1 to F7) kept?
+//! Looks over the shoulder of `ftb` in every run: are its promises (`docs/ftb.md`, F1 to F7 and F10) kept?
 //!
 //! It is not the test of the policy: that sits beside the policy and sees its tags. Here is only what shows from
 //! outside, with the debt a stream may have (which F3 and F4 add) replaced by the most it can be: one write slot and the
@@ -44,7 +44,7 @@ impl Claim {
 }
 
 /// The promises that are looked at, in the order of [`Guard::claims`].
-pub const NAMES: [&str; 7] = ["F1", "F2", "F3", "F4", "F5", "F6", "F7"];
+pub const NAMES: [&str; 8] = ["F1", "F2", "F3", "F4", "F5", "F6", "F7", "F10"];
 
 #[derive(Clone, Debug)]
 struct Stream {
@@ -96,9 +96,11 @@ pub struct Guard {
     slots: u64,
     /// Stalls longer than this are not charged.
     stall: u64,
-    claims: [Claim; 7],
+    claims: [Claim; 8],
     streams: BTreeMap<u32, Stream>,
     pairs: BTreeMap<(u32, u32), Pair>,
+    /// F10: by a backlogged stream and any other, the least the other's scaled service was ahead since.
+    behind: BTreeMap<(u32, u32), i64>,
     floors: BTreeMap<u32, Floor>,
     open: Vec<Option<Open>>,
     sync_open: u64,
@@ -123,9 +125,10 @@ impl Guard {
             on: policy == "ftb",
             slots: card.slots as u64,
             stall: (64 * card.write_setup).clamp(4 * MS, 128 * MS),
-            claims: [Claim::default(); 7],
+            claims: [Claim::default(); 8],
             streams: BTreeMap::new(),
             pairs: BTreeMap::new(),
+            behind: BTreeMap::new(),
             floors: BTreeMap::new(),
             open: vec![None; tags],
             sync_open: 0,
@@ -143,7 +146,7 @@ impl Guard {
 
     /// What it saw, by [`NAMES`].
     #[must_use]
-    pub fn claims(&self) -> [Claim; 7] {
+    pub fn claims(&self) -> [Claim; 8] {
         self.claims
     }
 
@@ -166,6 +169,7 @@ impl Guard {
     /// A stream's weight changed: shares are counted afresh.
     pub fn weight(&mut self, pid: u32, weight: u32) {
         self.pairs.retain(|&(a, b), _| a != pid && b != pid);
+        self.behind.retain(|&(a, b), _| a != pid && b != pid);
         self.floors.clear();
         if let Some(s) = self.streams.get_mut(&pid) {
             s.weight = u64::from(weight);
@@ -251,6 +255,7 @@ impl Guard {
                 s.queued -= 1;
                 if s.queued == 0 {
                     self.pairs.retain(|&(a, b), _| a != open.pid && b != open.pid);
+                    self.behind.retain(|&(steady, _), _| steady != open.pid);
                     self.floors.remove(&open.pid);
                 }
             }
@@ -289,6 +294,7 @@ impl Guard {
         s.seen = now;
         let own = s.scaled;
         self.shares(open.pid, own);
+        self.pauses(open.pid, own);
         self.floor();
     }
 
@@ -303,9 +309,26 @@ impl Guard {
             let (_, d) = ordered(pid, own, other, o.scaled);
             let Some(p) = self.pairs.get_mut(&key) else { continue };
             (p.from, p.to) = (p.from.min(d), p.to.max(d));
-            let one = |w: u64| (slot + 3 * c) * 1024 / w;
-            let bound = 2 * (one(s.weight) + one(o.weight) + c * 1024 / s.weight.min(o.weight));
-            self.claims[1].check(p.to.abs_diff(p.from), bound);
+            self.claims[1].check(p.to.abs_diff(p.from), apart(slot, c, s.weight, o.weight));
+        }
+    }
+
+    /// F10: whoever pauses falls behind one that always has work, and does not catch up when it returns: from the
+    /// furthest it was behind on, its scaled service leads by no more than that of one that never pauses may.
+    fn pauses(&mut self, pid: u32, own: i64) {
+        let (slot, c) = (self.slot(self.sync_open == 0), self.longest);
+        let Some((weight, steady)) = self.streams.get(&pid).map(|s| (s.weight, s.queued > 0)) else { return };
+        for (&other, o) in self.streams.iter().filter(|(other, _)| **other != pid) {
+            if steady {
+                let d = o.scaled - own;
+                self.behind.entry((pid, other)).and_modify(|low| *low = d.min(*low)).or_insert(d);
+            }
+            if o.queued > 0 {
+                let d = own - o.scaled;
+                let low = self.behind.entry((other, pid)).or_insert(d);
+                *low = d.min(*low);
+                self.claims[7].check(d.abs_diff(*low), apart(slot, c, weight, o.weight));
+            }
         }
     }
 
@@ -336,6 +359,12 @@ impl Guard {
             (s.seen, s.empty) = (now, now);
         }
     }
+}
+
+/// How far apart the scaled service of two streams may come: F2.
+fn apart(slot: u64, c: u64, a: u64, b: u64) -> u64 {
+    let one = |w: u64| (slot + 3 * c) * 1024 / w;
+    2 * (one(a) + one(b) + c * 1024 / a.min(b))
 }
 
 /// The pair's key, and the first's service less the second's.
@@ -401,7 +430,31 @@ mod tests {
             g.completed(2, 0, (i + 1) * 100 * MS);
             g.done(2, 100 * MS, (i + 1) * 100 * MS);
         }
-        assert_eq!(broken(&g), ["F2", "F5"]);
+        assert_eq!(broken(&g), ["F2", "F5", "F10"]);
+    }
+
+    #[test]
+    fn a_stream_that_catches_up_after_a_pause_is_seen() {
+        let mut g = Guard::new("ftb", &card(), 8);
+        let mut now = 0;
+        let mut serve = |g: &mut Guard, pid: u32, times: u64| {
+            for _ in 0..times {
+                g.admitted(pid as usize, &wanted(pid, true), 0, now);
+                g.dispatched(pid as usize, true, true, 0, now);
+                now += 100 * MS;
+                g.completed(pid as usize, 0, now);
+                g.done(pid as usize, 100 * MS, now);
+            }
+        };
+        // Stream 1 always has more; stream 2 comes when it likes, for its share or less.
+        g.admitted(0, &wanted(1, true), 0, 0);
+        for _ in 0..60 {
+            serve(&mut g, 1, 2);
+            serve(&mut g, 2, 1);
+        }
+        assert!(broken(&g).is_empty(), "{:?}", broken(&g));
+        serve(&mut g, 2, 60);
+        assert_eq!(broken(&g), ["F10"], "what it left it does not get back");
     }
 
     #[test]
@@ -409,6 +462,6 @@ mod tests {
         let mut g = Guard::new("bfq", &card(), 8);
         g.admitted(0, &wanted(1, true), 99, 0);
         g.dispatched(0, true, false, 0, 0);
-        assert_eq!(g.claims(), [Claim::default(); 7]);
+        assert_eq!(g.claims(), [Claim::default(); 8]);
     }
 }

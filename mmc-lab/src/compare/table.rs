@@ -272,6 +272,13 @@ impl Results {
         }
     }
 
+    /// How often a promise of `ftb` was broken, in all runs.
+    #[must_use]
+    pub fn broken(&self) -> u64 {
+        let runs = self.cells.iter().flat_map(|c| &c.runs);
+        runs.flat_map(|o| o.guard.claims()).map(|c| c.broken).sum()
+    }
+
     /// A JSON object for each run, a line each.
     #[must_use]
     pub fn json_lines(&self) -> String {
