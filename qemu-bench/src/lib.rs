@@ -29,3 +29,15 @@ pub fn qemu() -> Option<PathBuf> {
     eprintln!("skipped, {message}");
     None
 }
+
+/// As [`qemu`], if it has a device of this name: some came late. A missing device is never an error.
+#[must_use]
+pub fn qemu_with(device: &str) -> Option<PathBuf> {
+    let qemu = qemu()?;
+    let help = Command::new(&qemu).args(["-device", "help"]).output().ok()?;
+    let has = String::from_utf8_lossy(&help.stdout).contains(&format!("\"{device}\""));
+    if !has {
+        eprintln!("skipped, this QEMU has no device {device}");
+    }
+    has.then_some(qemu)
+}

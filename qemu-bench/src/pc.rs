@@ -27,6 +27,8 @@ pub const IMAGE: &str = "card.img";
 /// What the machine is like.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// QEMU's device: `sd-card` or `emmc`.
+    pub card: &'static str,
     /// Bytes of the card, a power of two; more than 2 GiB make an SDHC card.
     pub card_bytes: u64,
     /// More properties of the `sdhci-pci` device, each with a comma before it.
@@ -133,6 +135,7 @@ impl Pc {
     #[must_use]
     pub fn start(qemu: &Path, o: &Options) -> Self {
         let device = format!("sdhci-pci,addr=4{}", o.controller);
+        let card = format!("{},drive=card", o.card);
         let arguments = [
             "-machine",
             "q35",
@@ -145,7 +148,7 @@ impl Pc {
             "-device",
             &device,
             "-device",
-            "sd-card,drive=card",
+            &card,
         ];
         let qtest = Qtest::start(qemu, &arguments, |dir| {
             std::fs::write(dir.join("halt.bin"), halt()).expect("firmware");

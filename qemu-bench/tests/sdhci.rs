@@ -22,8 +22,14 @@ const MIB: u64 = 1 << 20;
 const SDSC: u64 = 64 * MIB;
 const SDHC: u64 = 4096 * MIB;
 
-const PLAIN: Options =
-    Options { card_bytes: SDHC, controller: "", wide: false, interrupts: false, platform: Platform::QEMU };
+const PLAIN: Options = Options {
+    card: "sd-card",
+    card_bytes: SDHC,
+    controller: "",
+    wide: false,
+    interrupts: false,
+    platform: Platform::QEMU,
+};
 /// Bit 28 of the default capabilities: ADMA2 with 64-bit addresses.
 const WIDE: Options = Options { controller: ",capareg=0x157834b4", wide: true, ..PLAIN };
 /// Version 3 of the specification.
@@ -161,6 +167,20 @@ fn any_controller_identifies_any_card_and_moves_its_data() {
             assert_eq!(dma, 0);
         }
         assert_eq!(pc.clock.interrupts > 0, o.interrupts);
+    }
+}
+
+/// Only later versions have the device (11.1 does, 10.0 does not).
+#[test]
+fn an_emmc_is_identified_and_moves_its_data() {
+    let Some(qemu) = qemu_bench::qemu_with("emmc") else { return };
+    for o in [PLAIN, BY_HAND] {
+        let mut pc = Pc::start(&qemu, &Options { card: "emmc", card_bytes: SDSC, ..o });
+        let card = bring_up(&mut pc);
+        assert_eq!(card.traits.blocks, SDSC / 512);
+        assert!(card.mmc().is_some_and(|m| m.ext_csd.is_some()), "{card:?}");
+        assert_eq!((card.bus.width, card.bus.timing), (Width::Four, Timing::High), "{card:?}");
+        shapes(&mut pc, &card.traits, o.platform.dma);
     }
 }
 
