@@ -1,13 +1,4 @@
 //! Many tasks on one disk: one future drives it, and each request is a future.
-//!
-//! It is no executor and needs none in particular: only `core::task`. One task awaits the [`Runner`]; any number of
-//! others submit with a [`Handle`] and await what comes of it ([`InFlight`]). The system gives two things: what time it is
-//! and how to be woken ([`Env`]), and exclusive access ([`Lock`]).
-//!
-//! **Cancelling** is dropping: an `InFlight` that is dropped withdraws its request if that is still queued on its own, and
-//! leaves it to be carried out otherwise; its buffer is dropped either way, and nobody else's request is touched.
-//! `mem::forget` of one is sound, too: the request is carried out, and its place in the table is kept until
-//! [`Handle::reap`]. The `Runner` may be dropped at any time; nothing is served until another one is awaited.
 
 use crate::core::{Abandoned, Limits, SECTOR};
 use crate::disk::{Disk, Next};
@@ -169,6 +160,15 @@ pub struct TooFewWatches {
 }
 
 /// A disk and those who wait for it: what is inside of the [`Lock`].
+///
+/// It is no executor and needs none in particular: only `core::task`. One task awaits the [`Runner`]; any number of
+/// others submit with a [`Handle`] and await what comes of it ([`InFlight`]). The system gives two things: what time it is
+/// and how to be woken ([`Env`]), and exclusive access ([`Lock`]).
+///
+/// **Cancelling** is dropping: an [`InFlight`] that is dropped withdraws its request if that is still queued on its own, and
+/// leaves it to be carried out otherwise; its buffer is dropped either way, and nobody else's request is touched.
+/// `mem::forget` of one is sound, too: the request is carried out, and its place in the table is kept until
+/// [`Handle::reap`]. The [`Runner`] may be dropped at any time; nothing is served until another one is awaited.
 pub struct Async<D, W> {
     disk: D,
     watches: W,
