@@ -20,6 +20,7 @@ use mmc_proto::machine::{
     Order, POLICY, PowerNotice, Registers, Rule, SdRegister, SlotWatch, SpeedOptions, Step, TalkError,
     Transfer, TransferCause, TransferOptions, Trouble, Tune, plan,
 };
+use mmc_proto::quirk::Avoid;
 use mmc_proto::register::ExtCsd;
 use mmc_proto::register::ext_csd::{CACHE_SIZE, ERASED_MEM_CONT, EXT_CSD_REV};
 use mmc_proto::timing::{EraseKind, FLUSH_LIMIT, MmcEraseKind, SD_REGISTER_LIMIT};
@@ -260,18 +261,19 @@ impl<B> Keeper<B> {
 
     /// What the card's registers offer beside reading and writing.
     pub(crate) fn features(&self) -> Features {
+        let never = |what| self.card.avoid.intersects(what);
         let (discard, zeroes) = match &self.card.registers {
             // An erase makes the blocks read as all zeros or all ones; a card whose CSD has no class 5 cannot.
             Registers::Sd(sd) => {
-                let can = sd.csd.ccc() & 1 << 5 != 0;
+                let can = sd.csd.ccc() & 1 << 5 != 0 && !never(Avoid::ERASE);
                 let zero = sd.scr.is_some_and(|scr| scr.data_stat_after_erase() == 0);
                 (can, can && zero)
             }
             Registers::Mmc(mmc) => {
                 let e = mmc.ext_csd.as_ref();
-                let trim = MmcEraseKind::Trim.offered(e);
+                let trim = MmcEraseKind::Trim.offered(e) && !never(Avoid::TRIM | Avoid::ERASE);
                 let zero = e.is_some_and(|e| e.get(ERASED_MEM_CONT) == 0);
-                (trim || MmcEraseKind::Discard.offered(e), trim && zero)
+                (trim || self.mmc_discards(e), trim && zero)
             }
             Registers::None => (false, false),
         };
@@ -279,10 +281,15 @@ impl<B> Keeper<B> {
         Features { cache: self.cache_on, discard: max(discard), write_zeroes: max(zeroes) }
     }
 
+    fn mmc_discards(&self, ext_csd: Option<&ExtCsd>) -> bool {
+        MmcEraseKind::Discard.offered(ext_csd) && !self.card.avoid.intersects(Avoid::DISCARD | Avoid::ERASE)
+    }
+
     /// What comes after the card was identified.
     pub(crate) fn settle(&mut self) {
         self.cache_on = false;
         self.extensions = Extensions::default();
+        self.care.cache &= !self.card.avoid.contains(Avoid::CACHE);
         if self.card.sd().and_then(|sd| sd.scr).is_some_and(|scr| scr.cmd_support() & 1 << 2 != 0) {
             self.agenda.add(Task::Find);
         } else if self.care.cache && self.ext_csd().is_some_and(|e| e.get(CACHE_SIZE) > 0) {
@@ -290,8 +297,10 @@ impl<B> Keeper<B> {
         }
     }
 
-    /// The conversation of `task`; `None`: the card has no such thing.
-    pub(crate) fn chore(&self, task: Task, caps: &Capabilities) -> Option<Chore> {
+    /// The conversation of `task`; `None`: the card has no such thing, or must not be asked. `dirty`: something was
+    /// written since the last flush.
+    pub(crate) fn chore(&self, task: Task, caps: &Capabilities, dirty: bool) -> Option<Chore> {
+        let never = |what| self.card.avoid.contains(what);
         let traits = &self.card.traits;
         let sd = self.card.sd().is_some();
         let cache = self.extensions.performance.is_some_and(|(_, set)| set.cache);
@@ -302,7 +311,8 @@ impl<B> Keeper<B> {
             Task::CacheOn => Chore::Order(Order::cache(traits, self.ext_csd()?, true)),
             Task::Tune if sd => Chore::Tune(Tune::sd(caps, self.card.bus)),
             Task::Tune => Chore::Tune(Tune::mmc(caps, self.card.bus)),
-            Task::Flush if !self.cache_on => return None,
+            Task::Flush if !self.cache_on || !dirty && never(Avoid::CLEAN_FLUSH) => return None,
+            Task::Notice if never(Avoid::POWER_OFF_NOTIFICATION) => return None,
             Task::Flush if sd && cache => Chore::Register(SdRegister::flush(traits, &self.extensions)),
             Task::Flush => Chore::Order(Order::flush(traits, self.ext_csd()?)),
             Task::Notice if sd => {
@@ -330,13 +340,15 @@ impl<B> Keeper<B> {
         match &self.card.registers {
             Registers::Mmc(mmc) => {
                 let e = mmc.ext_csd.as_ref();
-                let discard = run.op == Op::Discard && MmcEraseKind::Discard.offered(e);
+                let discard = run.op == Op::Discard && self.mmc_discards(e);
                 let kind = if discard { MmcEraseKind::Discard } else { MmcEraseKind::Trim };
                 Erase::mmc(traits, &mmc.csd, e, kind, run.lba, blocks)
             }
             Registers::Sd(_) | Registers::None => {
                 let ssr = self.card.sd().and_then(|sd| sd.ssr.as_ref());
-                let discard = run.op == Op::Discard && ssr.is_some_and(|s| s.discard_support() != 0);
+                let discard = run.op == Op::Discard
+                    && ssr.is_some_and(|s| s.discard_support() != 0)
+                    && !self.card.avoid.contains(Avoid::DISCARD);
                 let kind = if discard { EraseKind::Discard } else { EraseKind::Erase };
                 Erase::new(traits, ssr, kind, run.lba, blocks)
             }

@@ -11,7 +11,9 @@ use crate::tag::{Cache, Done, Entry, Stamps, State, Table, Tag, Ticket, Which};
 use mmc_hal::{Batch, Dir, Payload};
 use mmc_proto::host::Capabilities;
 use mmc_proto::machine::{CardTraits, Transfer, TransferOptions};
-use mmc_sched::{Completed, Dispatch, Flags, Op, Outcome, Request, Run, Scheduler, TuneError};
+use mmc_sched::{
+    Completed, Dispatch, Flags, Op, Outcome, Policy, Queue, Request, Run, Scheduler, Slot, TuneError,
+};
 use mmc_time::Instant;
 
 /// Bytes of a sector.
@@ -839,5 +841,22 @@ where
         self.release(entry.as_ref().and_then(|e| e.holds));
         self.admit(now);
         entry.and_then(|e| e.buffer).map_or(Abandoned::Unknown, Abandoned::Withdrawn)
+    }
+}
+
+impl<St, P, T, B, O> Core<Queue<St, P>, T, B, O>
+where
+    St: AsRef<[Slot]> + AsMut<[Slot]> + Send,
+    P: Policy,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    B: Payload,
+    O: Observer,
+{
+    /// Puts another policy in charge: see [`Disk::replace_policy`](crate::Disk::replace_policy).
+    pub fn replace_policy(&mut self, policy: P, now: Instant) -> P {
+        let old = self.scheduler.replace(policy, now);
+        // The new one may let more in.
+        self.admit(now);
+        old
     }
 }

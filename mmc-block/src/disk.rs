@@ -8,7 +8,7 @@ use crate::tag::{Done, Tag, Ticket};
 use mmc_hal::{Batch, Payload};
 use mmc_proto::host::{Host, Why};
 use mmc_proto::machine::{CardTraits, Conductor, Extensions, Identified, SlotEvent, SlotWatch, Turn};
-use mmc_sched::{Op, Request, Scheduler, TuneError};
+use mmc_sched::{Op, Policy, Queue, Request, Scheduler, Slot, TuneError};
 use mmc_time::{Duration, Instant};
 
 /// Commands begun in one [`Disk::poll`]; after that many it asks to be called again at once.
@@ -477,7 +477,7 @@ where
         // A batch or the scratch buffer that the host keeps comes back by `reclaim`.
         while keeper.scratch.is_some() && self.spare.iter().any(Option::is_some) {
             let Some(task) = keeper.agenda.take() else { return false };
-            let Some(chore) = keeper.chore(task, &caps) else {
+            let Some(chore) = keeper.chore(task, &caps, self.core.dirty) else {
                 if task == Task::Flush {
                     self.core.finish_flush(Ok(()), now);
                 }
@@ -719,5 +719,21 @@ fn wait(work: &Work, now: Instant) -> Next {
             Next::Wait { why: Why::Timer, until }
         }
         Work::Run(_) | Work::Flush | Work::Idle => Next::Idle,
+    }
+}
+
+impl<H, St, P, T, O> Disk<H, Queue<St, P>, T, O>
+where
+    H: Host,
+    H::Payload: Batch,
+    St: AsRef<[Slot]> + AsMut<[Slot]> + Send,
+    P: Policy,
+    T: AsRef<[Tag<Buffer<H>>]> + AsMut<[Tag<Buffer<H>>]>,
+    O: Observer,
+{
+    /// Puts another policy in charge while requests are queued, as `echo bfq > …/scheduler` does, and gives the old one
+    /// back. None of them is lost, doubled or reordered beyond what the new policy does.
+    pub fn replace_policy(&mut self, policy: P, now: Instant) -> P {
+        self.core.replace_policy(policy, now)
     }
 }

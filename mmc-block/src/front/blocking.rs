@@ -159,6 +159,45 @@ where
     O: Observer,
     I: Idle,
 {
+    /// Returns when all that was written before is durable: at once where the card has no volatile cache.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        let mut request = Request::new(Op::Write, 0, 0, StreamId::default());
+        request.flags = Flags::PREFLUSH;
+        self.run_bare(request)
+    }
+    /// Tells the card that `blocks` sectors from `lba` on are not needed any more; what they hold then is anybody's
+    /// guess.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Refusal::Unsupported`] where the card cannot.
+    pub fn discard(&mut self, lba: u64, blocks: u32) -> Result<(), Failure> {
+        self.run_bare(Request::new(Op::Discard, lba, blocks, StreamId::default()))
+    }
+    /// Makes `blocks` sectors from `lba` on read as zero without sending zeroes.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Refusal::Unsupported`] where the card cannot: write zeroes then.
+    pub fn write_zeroes(&mut self, lba: u64, blocks: u32) -> Result<(), Failure> {
+        self.run_bare(Request::new(Op::WriteZeroes, lba, blocks, StreamId::default()))
+    }
+
+    fn run_bare(&mut self, request: Request) -> Result<(), Failure> {
+        let ticket = self.disk.submit_bare(request, self.idle.now()).map_err(Failure::Refused)?;
+        loop {
+            let next = self.disk.poll(self.idle.now());
+            if let Some(done) = self.disk.take(ticket) {
+                return done.result.map_err(Failure::Failed);
+            }
+            match next {
+                Next::Wait { until, .. } => self.idle.wait(until),
+                Next::Idle | Next::Lent => return Err(Failure::Lost),
+            }
+        }
+    }
+
     /// Holds a conversation of the caller's own with the card, between two commands of other requests (see
     /// [`Disk::ask_for_host`]); `payload` as [`Conductor::new`] wants it.
     pub fn converse<M: Machine>(
