@@ -2,29 +2,37 @@
 //!
 //! It is not an emulator and not a model of ours: what is here only drives a QEMU that is installed beside it. The point is
 //! that QEMU's cards and controllers were written by other people. Where it is missing, [`qemu`] says so and the suites do
-//! nothing; with `QEMU_BENCH=required` in the environment they fail instead. `QEMU_SYSTEM_X86_64` names another binary.
+//! nothing; with `QEMU_BENCH=required` in the environment they fail instead. `QEMU_SYSTEM_X86_64` and `QEMU_SYSTEM_ARM` name other binaries.
 
 pub mod memory;
 pub mod pc;
 pub mod qtest;
+pub mod stellaris;
+pub mod talk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The QEMU to use, or `None` after a message that says what is skipped and how to get it.
+/// The card's image in a machine's directory.
+pub const IMAGE: &str = "card.img";
+
+/// The QEMU of an architecture (`x86_64`, `arm`), or `None` after a message that says what is skipped and how to get it.
 ///
 /// # Panics
 /// If there is none and `QEMU_BENCH=required`.
 #[must_use]
-pub fn qemu() -> Option<PathBuf> {
-    let name =
-        std::env::var_os("QEMU_SYSTEM_X86_64").map_or_else(|| "qemu-system-x86_64".into(), PathBuf::from);
+pub fn qemu(architecture: &str) -> Option<PathBuf> {
+    let variable = format!("QEMU_SYSTEM_{}", architecture.to_uppercase());
+    let usual = PathBuf::from(format!("qemu-system-{architecture}"));
+    let name = std::env::var_os(variable).map_or(usual, PathBuf::from);
     let runs = Command::new(&name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if runs.is_ok_and(|status| status.success()) {
         return Some(name);
     }
-    let message =
-        format!("{} does not run: apt-get install --no-install-recommends qemu-system-x86", name.display());
+    let message = format!(
+        "{} does not run: apt-get install --no-install-recommends qemu-system-x86 qemu-system-arm",
+        name.display()
+    );
     assert!(std::env::var_os("QEMU_BENCH").is_none_or(|v| v != "required"), "{message}");
     eprintln!("skipped, {message}");
     None
@@ -32,12 +40,18 @@ pub fn qemu() -> Option<PathBuf> {
 
 /// As [`qemu`], if it has a device of this name: some came late. A missing device is never an error.
 #[must_use]
-pub fn qemu_with(device: &str) -> Option<PathBuf> {
-    let qemu = qemu()?;
+pub fn qemu_with(architecture: &str, device: &str) -> Option<PathBuf> {
+    let qemu = qemu(architecture)?;
     let help = Command::new(&qemu).args(["-device", "help"]).output().ok()?;
     let has = String::from_utf8_lossy(&help.stdout).contains(&format!("\"{device}\""));
     if !has {
         eprintln!("skipped, this QEMU has no device {device}");
     }
     has.then_some(qemu)
+}
+
+/// An empty file of `bytes` bytes.
+pub(crate) fn empty(path: &Path, bytes: u64) {
+    let file = std::fs::File::create(path).expect("an image");
+    file.set_len(bytes).expect("room for a sparse file");
 }

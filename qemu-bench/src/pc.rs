@@ -2,6 +2,7 @@
 
 use crate::memory::{Copies, Window};
 use crate::qtest::Qtest;
+use crate::{IMAGE, empty};
 use mmc_block::Idle;
 use mmc_hal::Mmio;
 use mmc_mock::BufBatch;
@@ -20,9 +21,6 @@ const TABLE: u64 = 0x10_0000;
 const TABLE_BYTES: u32 = 4096;
 /// Device 4 on bus 0.
 const DEVICE: u32 = 0x8000_0000 | 4 << 11;
-
-/// The card's image in the machine's directory.
-pub const IMAGE: &str = "card.img";
 
 /// What the machine is like.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +70,14 @@ pub struct Clock {
     pub interrupts: u64,
 }
 
+impl Clock {
+    /// Without interrupts.
+    #[must_use]
+    pub fn polled(qtest: Qtest) -> Self {
+        Self { origin: std::time::Instant::now(), qtest, irq: None, interrupts: 0 }
+    }
+}
+
 impl Idle for Clock {
     fn now(&mut self) -> Instant {
         Instant::from_nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -119,12 +125,6 @@ fn halt() -> Vec<u8> {
     // cli; hlt; jmp to the hlt. The processor starts 16 bytes below the end.
     rom[65_520..65_524].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
     rom
-}
-
-/// An empty file of `bytes` bytes.
-fn empty(path: &Path, bytes: u64) {
-    let file = std::fs::File::create(path).expect("an image");
-    file.set_len(bytes).expect("room for a sparse file");
 }
 
 impl Pc {
@@ -184,7 +184,7 @@ impl Pc {
         } else {
             (SdhciEngine::new(regs, table, dma, o.platform), None)
         };
-        let clock = Clock { origin: std::time::Instant::now(), qtest: qtest.clone(), irq, interrupts: 0 };
+        let clock = Clock { irq, ..Clock::polled(qtest.clone()) };
         Self { qtest, host, clock, spoil }
     }
 

@@ -77,6 +77,26 @@ struct Machine {
     directory: Directory,
 }
 
+impl Machine {
+    /// The answer to `command`; interrupts may come before it.
+    fn answer(&mut self, command: &str) -> String {
+        loop {
+            let line = self.qtest.line();
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("OK") => return words.collect::<Vec<_>>().join(" "),
+                Some("IRQ") => {
+                    let up = words.next() == Some("raise");
+                    let n: u32 = words.next().and_then(|n| n.parse().ok()).unwrap_or(0);
+                    let bit = 1_u32.checked_shl(n).unwrap_or(0);
+                    self.lines = if up { self.lines | bit } else { self.lines & !bit };
+                }
+                _ => panic!("{command}: {line}"),
+            }
+        }
+    }
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -136,23 +156,18 @@ impl Qtest {
     /// # Panics
     /// If QEMU refuses it or does not answer.
     pub fn ask(&self, command: &str) -> String {
+        self.ask_all(&[command.to_owned()]).pop().unwrap_or_default()
+    }
+
+    /// Several commands at once, ten times as fast as one after the other; what follows each `OK`.
+    ///
+    /// # Panics
+    /// If QEMU refuses one or does not answer.
+    pub fn ask_all(&self, commands: &[String]) -> Vec<String> {
         self.with(|m| {
-            m.accesses += 1;
-            m.qtest.to.write_all(format!("{command}\n").as_bytes()).expect("QEMU listens");
-            loop {
-                let line = m.qtest.line();
-                let mut words = line.split_whitespace();
-                match words.next() {
-                    Some("OK") => return words.collect::<Vec<_>>().join(" "),
-                    Some("IRQ") => {
-                        let up = words.next() == Some("raise");
-                        let n: u32 = words.next().and_then(|n| n.parse().ok()).unwrap_or(0);
-                        let bit = 1_u32.checked_shl(n).unwrap_or(0);
-                        m.lines = if up { m.lines | bit } else { m.lines & !bit };
-                    }
-                    _ => panic!("{command}: {line}"),
-                }
-            }
+            m.accesses += commands.len() as u64;
+            m.qtest.to.write_all((commands.join("\n") + "\n").as_bytes()).expect("QEMU listens");
+            commands.iter().map(|command| m.answer(command)).collect()
         })
     }
 

@@ -1,21 +1,20 @@
 //! Our SDHCI driver, from power-up to a disk, on QEMU's controller and QEMU's card.
 
 use mmc_block::{Blocking, Disk, Idle, Init, Settings, Tag, identify};
-use mmc_hal::{Batch, Dir, Payload};
+use mmc_hal::Dir;
 use mmc_mock::{Buf, BufBatch};
 use mmc_proto::bus::{Signal, Timing, Width};
 use mmc_proto::command::{Command, Response, Stop};
 use mmc_proto::host::{Cause, Completion, Host, Operation, Phase, Progress, Returned};
-use mmc_proto::machine::{
-    CardTraits, Conductor, Erase, Identified, Machine, Transfer, TransferError, TransferOptions, Turn,
-};
+use mmc_proto::machine::{CardTraits, Erase, Identified, Machine, TransferError};
 use mmc_proto::status::CardStatus;
 use mmc_proto::timing::EraseKind;
 use mmc_sched::{Queue, Slot};
 use mmc_sdhci::{Platform, Transfers};
 use mmc_time::Duration;
-use qemu_bench::pc::{IMAGE, Options, Pc};
-use std::os::unix::fs::FileExt;
+use qemu_bench::IMAGE;
+use qemu_bench::pc::{Options, Pc};
+use qemu_bench::talk::{self, bytes, cut, pattern};
 use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
@@ -37,27 +36,7 @@ const V3: Options = Options { controller: ",sd-spec-version=3", ..PLAIN };
 const BY_HAND: Options = Options { platform: Platform { dma: false, ..Platform::QEMU }, ..PLAIN };
 
 fn start(o: &Options) -> Option<Pc> {
-    Some(Pc::start(&qemu_bench::qemu()?, o))
-}
-
-/// Bytes that repeat nowhere near.
-fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let byte = |_| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        (x >> 32) as u8
-    };
-    (0..len).map(byte).collect()
-}
-
-/// What is in the image.
-fn stored(pc: &Pc, image: &str, lba: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    let file = std::fs::File::open(pc.qtest.file(image)).unwrap();
-    file.read_exact_at(&mut bytes, lba * 512).unwrap();
-    bytes
+    Some(Pc::start(&qemu_bench::qemu("x86_64")?, o))
 }
 
 fn bring_up(pc: &mut Pc) -> Identified {
@@ -67,27 +46,12 @@ fn bring_up(pc: &mut Pc) -> Identified {
     card.unwrap()
 }
 
-fn cut(data: &[u8], lens: &[usize]) -> BufBatch {
-    let (mut batch, mut at) = (BufBatch::new(lens.len()), 0);
-    for &len in lens {
-        batch.push(Buf(data[at..at + len].to_vec()), 0, len).unwrap();
-        at += len;
-    }
-    batch
-}
-
-fn bytes(batch: &BufBatch) -> Vec<u8> {
-    (0..batch.segments()).flat_map(|i| batch.segment(i).unwrap().to_vec()).collect()
+fn stored(pc: &Pc, image: &str, lba: u64, len: usize) -> Vec<u8> {
+    talk::stored(&pc.qtest.file(image), lba, len)
 }
 
 fn converse<T: Machine>(pc: &mut Pc, machine: T, payload: Option<BufBatch>) -> (T::Output, Option<BufBatch>) {
-    let mut conductor = Conductor::new(machine, payload);
-    loop {
-        match conductor.poll(&mut pc.host, pc.clock.now()) {
-            Turn::Done(output, payload) => return (output, payload),
-            Turn::Wait { until, .. } => pc.clock.wait(until),
-        }
-    }
+    talk::converse(&mut pc.host, &mut pc.clock, machine, payload)
 }
 
 fn transfer(
@@ -98,10 +62,7 @@ fn transfer(
     payload: BufBatch,
     open_ended: bool,
 ) -> (Result<u32, TransferError>, Vec<u8>) {
-    let blocks = (payload.bytes() / 512) as u32;
-    let machine = Transfer::new(card, dir, lba, blocks, TransferOptions { open_ended });
-    let (result, payload) = converse(pc, machine, Some(payload));
-    (result, bytes(&payload.expect("the buffers come back")))
+    talk::transfer(&mut pc.host, &mut pc.clock, card, dir, lba, payload, open_ended)
 }
 
 /// One operation straight on the host.
@@ -173,7 +134,7 @@ fn any_controller_identifies_any_card_and_moves_its_data() {
 /// Only later versions have the device (11.1 does, 10.0 does not).
 #[test]
 fn an_emmc_is_identified_and_moves_its_data() {
-    let Some(qemu) = qemu_bench::qemu_with("emmc") else { return };
+    let Some(qemu) = qemu_bench::qemu_with("x86_64", "emmc") else { return };
     for o in [PLAIN, BY_HAND] {
         let mut pc = Pc::start(&qemu, &Options { card: "emmc", card_bytes: SDSC, ..o });
         let card = bring_up(&mut pc);
