@@ -1,6 +1,4 @@
 //! `BlockDevice<512>` of `block-device-driver` over an async disk, for file systems that await.
-//!
-//! Its block numbers are 32 bits: a card of more than 2 TiB is reached up to there, though `size` tells all of it.
 
 use crate::bounce::{Bounce, Loan, load, unload};
 use crate::sectors::Error;
@@ -14,6 +12,8 @@ type Buffer<L> = <<L as Lock>::Disk as AnyDisk>::Buffer;
 ///
 /// A call whose future is dropped costs nothing: its request goes on, and the next call waits for it first and has the
 /// buffer back.
+///
+/// Its block numbers are 32 bits: a card of more than 2 TiB is reached up to there, though `size` tells all of it.
 pub struct AsyncDevice<'d, L: Lock, E: Env, S> {
     disk: Handle<'d, L, E>,
     stream: StreamId,

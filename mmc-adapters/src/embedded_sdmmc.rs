@@ -1,7 +1,4 @@
 //! `BlockDevice` of `embedded-sdmmc` over a blocking disk: a FAT file system on any of our hosts.
-//!
-//! Its trait takes `&self`, so the disk is in a `RefCell`; its block numbers are 32 bits: a card of more than 2 TiB is seen
-//! up to there.
 
 use crate::sectors::{Error, Sectors};
 use core::cell::RefCell;
@@ -9,6 +6,9 @@ use embedded_sdmmc_types::blockdevice::{Block, BlockCount, BlockDevice, BlockIdx
 use mmc_block::{AnyDisk, Idle};
 
 /// A disk for `embedded_sdmmc::VolumeManager`.
+///
+/// Its trait takes `&self`, so the disk is in a `RefCell`; its block numbers are 32 bits: a card of more than 2 TiB is seen
+/// up to there.
 pub struct FatDevice<D: AnyDisk, I, S>(RefCell<Sectors<D, I, S>>);
 
 impl<D: AnyDisk, I, S> core::fmt::Debug for FatDevice<D, I, S> {

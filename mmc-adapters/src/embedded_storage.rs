@@ -1,14 +1,14 @@
 //! `ReadStorage` and `Storage` of `embedded-storage` over a blocking disk: any bytes anywhere.
-//!
-//! Offsets are 32 bits in that trait: the first 4 GiB of a card. A sector that is written in part is read, changed and
-//! written again: should the supply fail in between, the card keeps the old sector or has the new one. There is no
-//! asynchronous form: `embedded-storage-async` has traits for NOR flash only.
 
 use crate::sectors::{Error, Sectors};
 use embedded_storage::{ReadStorage, Storage};
 use mmc_block::{AnyDisk, Idle, SECTOR};
 
 /// A card as a row of bytes.
+///
+/// Offsets are 32 bits in that trait: the first 4 GiB of a card. A sector that is written in part is read, changed and
+/// written again; what its other bytes are when the supply fails meanwhile is the card's affair. There is no asynchronous
+/// form: `embedded-storage-async` has traits for NOR flash only.
 pub struct ByteStorage<D: AnyDisk, I, S> {
     sectors: Sectors<D, I, S>,
     bytes: u64,

@@ -1,10 +1,5 @@
 //! Our conversations, and our scheduler, over `sdio::MmcBus`: [`BusDriver::drive`] holds one
 //! [`Machine`]'s, [`BusDriver::serve`] carries out what is queued in a [`Core`].
-//!
-//! That bus cannot be one of our hosts: its futures borrow it and have no name. So it is driven, not polled: what a
-//! [`Conductor`](mmc_proto::machine::Conductor) does for a host, `drive` does here. Two promises are the bus's own business
-//! then: it must wait until DAT0 is high after a busy response and after a write, and **no time limit is enforced** – a bus
-//! that hangs, hangs the call. 3.3 V only, no tuning, one or four or eight lines.
 
 use crate::bounce::{load, unload};
 use aligned::{A4, Aligned};
@@ -127,6 +122,11 @@ fn translate(e: &MmcError) -> (Cause, Phase) {
 }
 
 /// A foreign bus with what a conversation needs beside it.
+///
+/// That bus cannot be one of our hosts: its futures borrow it and have no name. So it is driven, not polled: what a
+/// [`Conductor`](mmc_proto::machine::Conductor) does for a host, `drive` does here. Two promises are the bus's own business
+/// then: it must wait until DAT0 is high after a busy response and after a write, and **no time limit is enforced** – a bus
+/// that hangs, hangs the call. 3.3 V only, no tuning, one or four or eight lines.
 pub struct BusDriver<'w, B, D, F> {
     bus: B,
     delay: D,

@@ -1,6 +1,4 @@
 //! `sdio::MmcBus` on our hosts: that crate's card layer (SD, eMMC, SDIO) over any [`Host`].
-//!
-//! 3.3 V only, no tuning. Its `set_bus` is not async: what it asks for is done before the next command.
 
 use crate::bounce::{load, unload};
 use core::future::poll_fn;
@@ -17,6 +15,9 @@ use sdio::{
 };
 
 /// A host as that crate's bus. A call whose future is dropped is ended by the next one.
+///
+/// 3.3 V only, no tuning, no SDIO interrupts (`wait_for_event` returns at once). Its `set_bus` is not async: what it asks
+/// for is done before the next command.
 pub struct HostBus<'e, H: Host, E> {
     host: H,
     env: &'e E,
