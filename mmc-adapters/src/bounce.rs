@@ -28,7 +28,8 @@ impl<S, B> core::fmt::Debug for Bounce<S, B> {
 /// Whole sectors of a buffer; `None`: none, or not whole.
 fn sectors(buffer: &impl Payload) -> Option<usize> {
     let bytes = buffer.bytes();
-    (bytes > 0 && bytes % SECTOR == 0).then_some(bytes / SECTOR)
+    let whole = bytes / SECTOR;
+    (whole > 0 && whole.saturating_mul(SECTOR) == bytes).then_some(whole)
 }
 
 impl<S: AsMut<[Option<B>]>, B: Payload> Bounce<S, B> {
