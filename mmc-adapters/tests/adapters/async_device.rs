@@ -51,15 +51,15 @@ fn two_clients_share_a_disk() {
     let (mut a, mut b) = (None, None);
     // Both in one task: whichever was woken, both look.
     let both = std::future::poll_fn(|cx| {
-        if a.is_none() {
-            if let Poll::Ready(data) = first.as_mut().poll(cx) {
-                a = Some(data);
-            }
+        if a.is_none()
+            && let Poll::Ready(data) = first.as_mut().poll(cx)
+        {
+            a = Some(data);
         }
-        if b.is_none() {
-            if let Poll::Ready(data) = second.as_mut().poll(cx) {
-                b = Some(data);
-            }
+        if b.is_none()
+            && let Poll::Ready(data) = second.as_mut().poll(cx)
+        {
+            b = Some(data);
         }
         if a.is_some() && b.is_some() { Poll::Ready(()) } else { Poll::Pending }
     });
