@@ -191,13 +191,7 @@ fn recovers(b: &mut Bench, card: Option<CardTraits>, kind: Kind, what: &str) {
     // A card whose answer was lost is in another state than the host can know, and one whose supply failed has never
     // heard of its clock: what it then calls wrong is how it is found out. Everything else is the driver's fault.
     let mut violations = b.dw.violations();
-    // The very first command was to bring the card its 74 clocks: where it never left, the conversation's next has none.
-    let first = what.contains("step None");
-    let lost = |v: &String| {
-        (first && v.contains("clocks since power-up"))
-            || v.contains("is not legal in state")
-            || (power_failed && v.starts_with("card: "))
-    };
+    let lost = |v: &String| v.contains("is not legal in state") || (power_failed && v.starts_with("card: "));
     violations.retain(|v| !lost(v));
     assert_eq!(violations, Vec::<String>::new(), "{what}");
 }
@@ -216,13 +210,7 @@ fn case(clean: &Clean, mode: Mode, kind: Kind, step: Option<usize>, k: u64) -> O
         let took = b.clock.now().since(began);
         assert!(took <= Identify::LIMIT + SECOND + GRACE, "{what} took {took}");
         let failed = r.is_err();
-        // A card that has heard CMD55 and never the ACMD13 behind it takes the next CMD13 for that, and is identified
-        // again: the conversation's matter, which ends well without the status.
-        let lost = matches!(
-            kind,
-            Command(Fault::CommandLost | Fault::StuckStart) | Moment(Fault::LoseCommand | Fault::Spurious(_))
-        );
-        recovers(&mut b, r.ok().filter(|_| !lasting && !lost).map(|i| i.traits), kind, &what);
+        recovers(&mut b, r.ok().filter(|_| !lasting).map(|i| i.traits), kind, &what);
         return Some(failed);
     };
     let card = b.identify().traits;

@@ -392,6 +392,23 @@ fn tuning_says_why_it_found_nothing() {
     assert!(walked.took <= Tune::LIMIT + Duration::from_millis(150));
 }
 
+#[test]
+fn an_application_command_that_never_arrives_leaves_no_card_that_waits_for_one() {
+    for lost in [vec![41], vec![51], vec![42], vec![6], vec![13], vec![41, 51, 42, 6, 13]] {
+        let mut toy = Toy { lost: lost.clone(), ..Toy::uhs() };
+        let id = identify(&mut toy, &full());
+        assert!(toy.lost.is_empty(), "the control: {lost:?} strikes, {:?} did not", toy.lost);
+        assert!(!toy.sending && !toy.app, "{lost:?}: {:#?}", toy.log);
+        assert_eq!((id.bus.timing, id.bus.width, cycles(&toy)), (Timing::Sdr104, Width::Four, 1), "{lost:?}");
+        assert!(left(&id).is_empty(), "{lost:?}: {:?}", left(&id));
+    }
+    // The CMD13 behind the last one is taken for it, and the status it brings is stopped.
+    let mut toy = Toy { lost: vec![13], ..Toy::uhs() };
+    identify(&mut toy, &full());
+    let end: Vec<_> = toy.log.iter().rev().take(4).rev().collect();
+    assert_eq!(end, ["CMD55:aaaa0000", "ACMD13:aaaa0000", "CMD12:0", "CMD13:aaaa0000"]);
+}
+
 // Everything that can come.
 
 /// An eMMC of 1.5 GiB, addressed by bytes.
@@ -598,11 +615,13 @@ type Edges = BTreeSet<(String, String)>;
 /// What goes wrong from some step on: each kind of bad answer once, three times and for ever; and data that come to
 /// grief while the card goes on sending and does not hear CMD12, up to three times.
 fn troubles() -> Vec<Vec<Option<Bad>>> {
-    // No answer, a broken one, a host that cannot, no card; errors in R1; nothing; a card that still sends.
-    let bads = [Bad::Host(0), Bad::Host(2), Bad::Host(7), Bad::Host(10), Bad::Words(0x0008_0000), Bad::Zeros];
+    // No answer, a line that is held, a broken answer, a host that cannot, no card; errors in R1; nothing; a card that
+    // still sends.
+    let host = [0, 1, 2, 7, 10].map(Bad::Host);
+    let bads = host.into_iter().chain([Bad::Words(0x0008_0000), Bad::Zeros]);
     let words = [Bad::Words(0x0b00), Bad::Words(0x0980), Bad::Words(0x0200_0900)];
     let mut all = Vec::new();
-    for bad in bads.into_iter().chain(words) {
+    for bad in bads.chain(words) {
         all.extend([1, 3, 500].map(|times| vec![Some(bad); times]));
     }
     let stuck = [Some(Bad::Host(2)), Some(Bad::Words(0x0b00)), Some(Bad::Host(0))];
@@ -611,6 +630,8 @@ fn troubles() -> Vec<Vec<Option<Bad>>> {
     for times in 1..=3 {
         all.extend([stuck.repeat(times), app.repeat(times)]);
     }
+    // The card leaves the slot while it is stopped.
+    all.push(vec![stuck[0], stuck[1], Some(Bad::Host(10))]);
     all
 }
 

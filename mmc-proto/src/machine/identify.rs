@@ -20,6 +20,7 @@ mod types;
 
 pub use types::{Identified, IdentifyCause, IdentifyError, IdentifyStep, IoPart, MmcPart, Registers, SdPart};
 
+use super::recover::{moves_data, stop_now};
 use super::reply::HARD_ERRORS;
 use super::speed::{Fallbacks, Mode, Reason, Speed, SpeedCause, SpeedError, SpeedOptions, Subject};
 use super::transfer::{COMMAND_LIMIT, status_of};
@@ -29,7 +30,7 @@ use crate::command::{Command, Gate};
 use crate::host::{Capabilities, Cause, HostError, Reply};
 use crate::register::sdio::Cccr;
 use crate::register::{Cid, Csd, ExtCsd, MmcCid, MmcCsd, Ocr, Scr};
-use crate::status::{CardState, CardStatus};
+use crate::status::CardStatus;
 use mmc_time::{Duration, Instant};
 
 /// Longest CMD7 may keep DAT0 low.
@@ -473,6 +474,16 @@ impl Identify {
         match self.state {
             // Nobody there, or nobody with I/O.
             State::IoReset => self.done(&Reply::default(), &[], now),
+            // A card that holds DAT0 from before it was known lets go without supply.
+            State::IfCond
+            | State::IoOpCond
+            | State::App(Acmd::OpCond)
+            | State::Acmd(Acmd::OpCond)
+            | State::MmcOpCond
+                if e.cause == Cause::Limit && self.restarts < Self::RESTARTS =>
+            {
+                self.restart(cause, None)
+            }
             State::IfCond => {
                 if self.try_again() && (e.cause != Cause::Timeout || self.tries < 2) {
                     self.if_cond()
@@ -505,8 +516,8 @@ impl Identify {
                 self.settles = self.settles.saturating_add(1);
                 if self.settles < TRIES { self.settle(then) } else { self.restart(cause, None) }
             }
-            // No answer: it had stopped by itself.
-            State::Stop(then) => self.settled(then),
+            // No answer: it had stopped by itself, or CMD13 will tell.
+            State::Stop(then) => self.settle(then),
             _ => self.restart(cause, None),
         }
     }
@@ -519,7 +530,11 @@ impl Identify {
             State::PowerOff => self.sleep(State::OffPause, OFF),
             State::PowerOn => self.slow_bus(),
             State::SlowBus => self.sleep(State::BusPause, SETTLE),
-            State::IoReset => self.go(State::Reset, Command::go_idle_state(), COMMAND_LIMIT),
+            State::IoReset => {
+                // The clocks once more: where CMD52 never left the host, the card has had none.
+                let reset = Command { init_clocks: true, ..Command::go_idle_state() };
+                self.go(State::Reset, reset, COMMAND_LIMIT)
+            }
             State::Reset => self.sleep(State::ResetPause, SETTLE),
             State::IfCond => {
                 if word & 0xff == 0xaa {
@@ -585,14 +600,11 @@ impl Identify {
                 self.go(State::EraseGroupStatus, Command::send_status(self.rca), COMMAND_LIMIT)
             }
             State::EraseGroupStatus => self.erase_group_done(status),
-            State::Settle(then) => match status.state() {
-                CardState::Data | CardState::Rcv if self.settles < TRIES => {
-                    self.settles = self.settles.saturating_add(1);
-                    let stop = Command { busy: false, ..Command::stop_transmission() };
-                    self.go(State::Stop(then), stop, COMMAND_LIMIT)
-                }
-                _ => self.settled(then),
-            },
+            State::Settle(then) if moves_data(status) && self.settles < TRIES => {
+                self.settles = self.settles.saturating_add(1);
+                self.go(State::Stop(then), stop_now(), COMMAND_LIMIT)
+            }
+            State::Settle(then) => self.settled(then),
             State::Stop(then) => self.settle(then),
             State::Start
             | State::OffPause

@@ -3,7 +3,7 @@
 //! ```text
 //!  a data phase may be open   CMD12; no answer is none, when the phase has ended by itself
 //!  always                     CMD13, again until the card is ready or the limit has passed
-//!  it still sends or waits    CMD12 and CMD13 again, three times
+//!  it still sends or waits    CMD12 and CMD13 again, three times; so where it took the CMD13 for ACMD13
 //! ```
 
 use super::transfer::{COMMAND_LIMIT, status_of};
@@ -152,6 +152,12 @@ pub(crate) fn stop_now() -> Command {
     Command { busy: false, ..Command::stop_transmission() }
 }
 
+/// The card answered CMD13, and CMD12 must follow: it sends or waits for data; or it heard a CMD55 and never the command
+/// behind it, took this CMD13 for ACMD13, and sends its SD status.
+pub(crate) fn moves_data(status: CardStatus) -> bool {
+    status.contains(CardStatus::APP_CMD) || matches!(status.state(), CardState::Data | CardState::Rcv)
+}
+
 impl Machine for Recover {
     type Output = Recovered;
 
@@ -184,8 +190,10 @@ impl Machine for Recover {
             return self.ask_status();
         }
         let again = match status {
-            Some(s) if s.is_ready() => return self.end(After::Ready),
-            Some(s) => matches!(s.state(), CardState::Data | CardState::Rcv),
+            Some(s) if s.is_ready() && (!moves_data(s) || self.tries >= TRIES) => {
+                return self.end(After::Ready);
+            }
+            Some(s) => moves_data(s),
             None => true,
         };
         if again {

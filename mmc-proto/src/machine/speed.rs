@@ -19,6 +19,7 @@ pub use types::{
     Fallback, Fallbacks, Mode, Raised, Reason, SpeedCause, SpeedError, SpeedOptions, SpeedPhase,
 };
 
+use super::recover::{moves_data, stop_now};
 use super::reply::{EXT_CSD_LIMIT, HARD_ERRORS, REGISTER_LIMIT, register};
 use super::transfer::{COMMAND_LIMIT, status_of};
 use super::tune::{Tune, TuneCause, TuneError};
@@ -28,7 +29,7 @@ use crate::command::{Command, Gate, SwitchAccess};
 use crate::host::{Capabilities, Cause, HostError, Reply};
 use crate::register::{Ssr, SwitchStatus};
 use crate::response::R5;
-use crate::status::{CardState, CardStatus};
+use crate::status::CardStatus;
 use ladder::{BUS_WIDTH, Kind, Op, digest, narrower, power_limit};
 use mmc_time::{Duration, Instant};
 
@@ -55,6 +56,8 @@ enum After {
     Verify,
     /// A narrower bus (MMC).
     Narrow,
+    /// The lists, on one line (SD).
+    OneLine,
     /// The ladder.
     Climb,
     /// The next step of the way up.
@@ -404,16 +407,17 @@ impl Speed {
         let command = Command { gate: Gate::Now, ..Command::send_status(self.rca) };
         self.go(State::Settle(after), command, COMMAND_LIMIT)
     }
-    fn settled(&mut self, after: After, host: Option<HostError>) -> Step<Out> {
+    fn settled(&mut self, after: After) -> Step<Out> {
         self.settles = 0;
         match after {
             After::WidthCheck => self.check_width(),
             After::List => self.ask(),
             After::Verify => self.verify(),
             After::Narrow => self.narrow(Reason::Data),
+            After::OneLine => self.list(),
             After::Climb => self.climb(),
             After::Go => self.advance(),
-            After::Lose(Fallback { mode, reason }) => self.lost(mode, reason, host, None),
+            After::Lose(Fallback { mode, reason }) => self.lost(mode, reason, None, None),
         }
     }
     fn check_width(&mut self) -> Step<Out> {
@@ -454,11 +458,12 @@ impl Speed {
                 self.tries = 0;
                 self.app(Acmd::Width)
             }
-            // The card has not got ACMD6.
-            State::App(Acmd::Width) => self.list(),
+            // The card has not got ACMD6; or it has heard CMD55, and would take the CMD6 to come for that.
+            State::App(Acmd::Width) => self.settle(After::OneLine),
+            State::Acmd(Acmd::Width) if self.again() => self.app(Acmd::Width),
             State::App(Acmd::SdStatus) => match self.bad_speed(Reason::NoAnswer) {
                 After::Lose(f) => self.lost(f.mode, f.reason, Some(e), None),
-                _ => self.advance(),
+                after => self.settle(after),
             },
             State::Acmd(Acmd::SdStatus) => {
                 let after = if !noise {
@@ -510,8 +515,8 @@ impl Speed {
                     self.lost(self.suspect(), Reason::NoAnswer, Some(e), None)
                 }
             }
-            // No answer: it had stopped by itself.
-            State::Stop(after) => self.settled(after, Some(e)),
+            // No answer: it had stopped by itself, or CMD13 will tell.
+            State::Stop(after) => self.settle(after),
             _ => {
                 let reason = if bus { Reason::Host } else { Reason::NoAnswer };
                 self.lost(self.suspect(), reason, Some(e), None)
@@ -596,14 +601,11 @@ impl Speed {
                 self.ssr = ssr.filter(|ssr| !bad && ssr.check().is_ok());
                 self.advance()
             }
-            State::Settle(after) => match status.state() {
-                CardState::Data | CardState::Rcv if self.settles < TRIES => {
-                    self.settles = self.settles.saturating_add(1);
-                    let stop = Command { busy: false, ..Command::stop_transmission() };
-                    self.go(State::Stop(after), stop, COMMAND_LIMIT)
-                }
-                _ => self.settled(after, None),
-            },
+            State::Settle(after) if moves_data(status) && self.settles < TRIES => {
+                self.settles = self.settles.saturating_add(1);
+                self.go(State::Stop(after), stop_now(), COMMAND_LIMIT)
+            }
+            State::Settle(after) => self.settled(after),
             State::Stop(after) => self.settle(after),
             State::Start | State::Over => self.end(SpeedCause::OutOfTurn, None, None),
         }

@@ -67,6 +67,10 @@ pub struct Toy {
     pub polls: u32,
     pub switch_error: bool,
     pub log: Vec<String>,
+    /// Application commands that never reach it, each once: it has heard the CMD55 before.
+    pub lost: Vec<u8>,
+    /// It sends its SD status, which nobody asked for.
+    pub sending: bool,
 }
 
 impl Toy {
@@ -101,6 +105,8 @@ impl Toy {
             polls: 0,
             switch_error: false,
             log: Vec::new(),
+            lost: Vec::new(),
+            sending: false,
         }
     }
     pub fn uhs() -> Self {
@@ -246,6 +252,7 @@ impl Toy {
     }
     fn forget(&mut self) {
         (self.access, self.app, self.polls, self.switch_error) = (0, false, 0, false);
+        self.sending = false;
         if let Some(ext) = &mut self.ext_csd {
             ext.set(e::HS_TIMING, 0);
             ext.set(e::BUS_WIDTH, 0);
@@ -287,6 +294,10 @@ impl Toy {
     }
 
     fn answer(&mut self, c: &Command, scratch: &mut [u8]) -> Result<Reply, HostError> {
+        if let Some(at) = self.lost.iter().position(|index| self.app && *index == c.index) {
+            self.lost.remove(at);
+            return self.silent(c.index);
+        }
         let app = std::mem::take(&mut self.app);
         self.log.push(format!("{}CMD{}:{:x}", if app { "A" } else { "" }, c.index, c.arg));
         let word = |w: u32| Ok(Reply { words: [w, 0, 0, 0], bytes: 0 });
@@ -301,6 +312,16 @@ impl Toy {
             return self.silent(c.index);
         }
         match (app, c.index) {
+            (_, 12) if self.sending => {
+                self.sending = false;
+                word(0x0b00)
+            }
+            (_, 13) if self.sending => word(0x0b00),
+            (_, index) if self.sending && index != 0 => self.silent(index),
+            (true, 13) if c.data.is_none() => {
+                self.sending = true;
+                word(TRAN | 0x20)
+            }
             (_, 0) => {
                 self.forget();
                 word(0)
