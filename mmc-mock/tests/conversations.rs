@@ -3,7 +3,8 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use mmc_hal::Dir;
-use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, Shared};
+use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared};
+use mmc_mock::fault::Faulty;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, Clock, MockHost, zoo};
 use mmc_proto::bus::Width;
@@ -100,6 +101,13 @@ fn emmc(profile: Profile) -> Bench<MmcCard> {
 
 fn sd(name: &str) -> Bench<SdCard> {
     Bench::new(SdCard::new(zoo::card(name, Profile::ideal(), 1).unwrap()).unwrap())
+}
+
+#[test]
+fn a_card_that_holds_its_line_from_the_start_is_switched_off_and_on() {
+    let card = SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap();
+    let b = Bench::new(Faulty::new(card, "at CMD0: busy forever".parse().unwrap()).unwrap());
+    assert!(b.traits().blocks > 0 && b.card.lock().waiting().is_empty());
 }
 
 impl Bench<MmcCard> {

@@ -626,6 +626,7 @@ impl Card for MmcCard {
             self.finish();
         }
         self.state = settled;
+        self.let_tuning_end(now);
         self.idle_bkops(now);
         if self.run.is_none() {
             self.pace = None;

@@ -97,6 +97,17 @@ impl MmcCard {
         self.open_run(Source::Register(bytes), now, access, len, (Some(1), true));
         Outcome::R1
     }
+    /// A tuning block that no host took is over when its time is: the bits have passed, read or not.
+    pub(super) fn let_tuning_end(&mut self, now: Instant) {
+        let Some(run) = &self.run else { return };
+        // 128 bytes on eight lines and 64 on four are as many clocks.
+        let ns = ((56 + 128 + 18) * 1_000_000_000_u64).checked_div(self.hz.into()).unwrap_or(u64::MAX);
+        let time = run.access + Duration::from_nanos(ns);
+        let tuning = matches!(&run.source, Source::Register(b) if *b == TUNING_8 || *b == TUNING_4);
+        if tuning && now >= run.started + time {
+            self.end_run(now);
+        }
+    }
     pub(super) fn open_run(
         &mut self,
         source: Source,
