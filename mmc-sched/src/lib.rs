@@ -19,7 +19,7 @@
 //!
 //! The proofs of the bounds are in `docs/bounds.md`.
 //!
-//! Memory on a 64-bit machine: 128 bytes a request ([`Slot`]), 88 a scheduler, and the policy: 252 a stream for `bfq`, 140
+//! Memory on a 64-bit machine: 128 bytes a request ([`Slot`]), 88 a scheduler, and the policy: 252 a stream for `bfq`, 148
 //! for `ftb`, 80 for `cfq`, a few hundred in all for the others (`tests/sizes.rs`).
 //!
 //! Each policy but `none` is a cargo feature of its name, all on by default.

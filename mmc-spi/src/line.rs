@@ -574,7 +574,15 @@ impl Line {
             self.open = Open::No;
             return run.moved(ready_in(CardState::Data) | said);
         }
+        if r1.contains(R1::ILLEGAL_COMMAND) && run.task == Task::Plain(13) {
+            // Every card knows CMD13: some say once more that the command before was not legal, as on the SD bus.
+            return run.over(Ok(status(said | ready_in(CardState::Tran))));
+        }
         if r1.contains(R1::ILLEGAL_COMMAND) {
+            if run.task == Task::Stop {
+                // There is nothing to stop.
+                self.open = Open::No;
+            }
             return run.fail(Cause::Timeout, Phase::Command, said);
         }
         if r1.contains(R1::CRC_ERROR) {

@@ -627,8 +627,11 @@ impl Speed {
                 match list.filter(|list| !bad && list.check().is_ok()) {
                     // The timing is unknown now, and the standard asks for a power cycle.
                     None => self.lost(self.suspect(), Reason::Data, None, Some(status)),
+                    // Groups that were asked to stay as they are may be told as 15, too (QEMU's card does).
                     Some(now)
-                        if now.selected(1) == function && now.selected(3) != 15 && now.selected(4) != 15 =>
+                        if now.selected(1) == function
+                            && (self.bus.signal == Signal::V3_3
+                                || now.selected(3) != 15 && now.selected(4) != 15) =>
                     {
                         self.function = function;
                         self.switched = true;
