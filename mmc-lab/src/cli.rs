@@ -4,10 +4,13 @@ pub mod bench;
 pub mod bonnie;
 pub mod card;
 pub mod compare;
+pub mod csv;
 pub mod decode;
 pub mod dw;
 pub mod explain;
+pub mod replay;
 pub mod sched;
+pub mod tune;
 
 /// Reproduce a stall of an SD card, cure it, and explain a real one.
 #[derive(Clone, Debug, clap::Parser)]
@@ -29,14 +32,20 @@ pub enum Command {
     Card(card::Args),
     /// Policies alone, over the cards and workloads of a scenario file
     Compare(compare::Args),
+    /// Rows of bonnie++, real and ours, side by side
+    Csv(csv::Args),
     /// What registers, commands and responses of a card say
     Decode(decode::Args),
     /// For bringing up a board with the DesignWare host: timeouts, register dumps
     Dw(dw::Args),
     /// A real trace: who waited for whom, for how long, and why
     Explain(explain::Args),
+    /// A real trace again: in whose order, or under another scheduler
+    Replay(replay::Args),
     /// One policy by hand: a command a line, a reply line each
     Sched(sched::Args),
+    /// Which scheduler and tunables would serve a real trace best
+    Tune(tune::Args),
 }
 
 /// Runs the command line.
@@ -47,9 +56,12 @@ pub fn run(cli: &Cli) -> std::process::ExitCode {
         Command::Bonnie(args) => bonnie::run(args),
         Command::Card(args) => card::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Csv(args) => csv::run(args),
         Command::Decode(args) => decode::run(args),
         Command::Dw(args) => dw::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Replay(args) => replay::run(args),
         Command::Sched(args) => sched::run(args),
+        Command::Tune(args) => tune::run(args),
     }
 }

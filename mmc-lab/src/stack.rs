@@ -172,12 +172,12 @@ impl Line for DwLine {
 }
 
 /// A disk over any host.
-struct Stack<H: Host<Payload = BufBatch>, L> {
-    disk: mmc_block::Disk<H, Sched, Box<[Tag<Buf>]>, Notes>,
+struct Stack<H: Host<Payload = BufBatch>, S, L> {
+    disk: mmc_block::Disk<H, S, Box<[Tag<Buf>]>, Notes>,
     line: L,
 }
 
-impl<H: Host<Payload = BufBatch>, L: Line> Disk for Stack<H, L> {
+impl<H: Host<Payload = BufBatch>, S: Scheduler, L: Line> Disk for Stack<H, S, L> {
     fn submit(&mut self, r: Request, buf: Buf, now: Instant) -> Result<Key, String> {
         self.disk.submit(r, buf, now).map(key).map_err(|e| format!("the disk refused a request: {e:?}"))
     }
@@ -211,15 +211,16 @@ impl<H: Host<Payload = BufBatch>, L: Line> Disk for Stack<H, L> {
 ///
 /// # Errors
 /// What identification or set-up said.
-fn assemble<H, L>(
+fn assemble<H, S, L>(
     mut host: H,
     mut line: L,
     clock: &Clock,
-    sched: Sched,
+    sched: S,
     nr_requests: u16,
 ) -> Result<Box<dyn Disk>, String>
 where
     H: Host<Payload = BufBatch> + 'static,
+    S: Scheduler + 'static,
     L: Line + 'static,
 {
     let identified = identify(&mut host, &mut line, clock)?;
@@ -259,7 +260,7 @@ fn identify(
 }
 
 /// The card of the measured runs: SDHC, 4 GiB (`spec/stall-measured.md`).
-const CARD_SECTORS: u64 = 8_388_608;
+pub const CARD_SECTORS: u64 = 8_388_608;
 
 type CardHandle = Shared<SdCard>;
 
@@ -299,7 +300,20 @@ pub fn build(
     nr_requests: u16,
 ) -> Result<Built, String> {
     let profile = Profile::named(card).map_err(|e| e.to_string())?;
-    let config = SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) };
+    build_on(host, SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) }, clock, sched, nr_requests)
+}
+
+/// [`build`] with any card and any scheduler.
+///
+/// # Errors
+/// One line naming what is wrong.
+pub fn build_on<S: Scheduler + 'static>(
+    host: HostKind,
+    config: SdConfig,
+    clock: &Clock,
+    sched: S,
+    nr_requests: u16,
+) -> Result<Built, String> {
     let card = Shared::new(SdCard::new(config).map_err(|e| e.to_string())?);
     // The HSDK's memory as the bus sees it; the DesignWare IDMAC reaches the lower 4 GiB.
     let memory = Memory::new(0x8000_0000, 0xc000_0000);

@@ -11,12 +11,14 @@ pub struct Depth {
     cells: Vec<u32>,
     now: u32,
     max: u32,
+    last: u64,
+    busy: u64,
 }
 
 impl Default for Depth {
     fn default() -> Self {
         // 1 ms a cell to begin with: nothing shorter can be seen in a plot.
-        Self { start: None, width: 1_000_000, cells: Vec::new(), now: 0, max: 0 }
+        Self { start: None, width: 1_000_000, cells: Vec::new(), now: 0, max: 0, last: 0, busy: 0 }
     }
 }
 
@@ -36,6 +38,10 @@ impl Depth {
         if let Some(last) = self.cells.last_mut() {
             *last = (*last).max(depth);
         }
+        if self.now > 0 {
+            self.busy = self.busy.saturating_add(since.saturating_sub(self.last));
+        }
+        self.last = self.last.max(since);
         self.now = depth;
         self.max = self.max.max(depth);
     }
@@ -44,6 +50,12 @@ impl Depth {
     #[must_use]
     pub fn max(&self) -> u32 {
         self.max
+    }
+
+    /// For how long the depth was not 0, in nanoseconds.
+    #[must_use]
+    pub fn busy(&self) -> u64 {
+        self.busy
     }
 
     /// The whole time in `columns` cells of (nearly) equal width, the greatest depth in each; fewer if there are not so many.
@@ -71,6 +83,15 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_time_with_something_queued_is_busy() {
+        let mut depth = Depth::default();
+        for (at, now) in [(100, 0), (200, 1), (250, 2), (300, 0), (900, 1), (850, 1), (1000, 0)] {
+            depth.push(at, now);
+        }
+        assert_eq!(depth.busy(), 200);
+    }
 
     #[test]
     fn a_long_trace_keeps_its_peaks() {

@@ -1,0 +1,353 @@
+//! `mmc-lab tune`: which scheduler and tunables would have served a trace best, and the lines that set them.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::bonnie::parse_policies;
+use super::replay::{self, Failure, Given};
+use crate::analysis::{Class, Victim};
+use crate::experiment::PolicySpec;
+use crate::output;
+use crate::report::picture::{STYLE, escape};
+use crate::tune::{Candidate, Goal, Setting, recommended, search};
+use crate::units::format_time;
+
+/// What a kernel of today has, with the tunables that people change.
+const POLICIES: &str = "mq-deadline,mq-deadline:fifo_batch=1,mq-deadline:write_expire=1000:fifo_batch=1,none,kyber,\
+                        bfq,bfq:low_latency=0,bfq:slice_idle=0";
+/// Those of them that a kernel of today can be told to use.
+const LINUX: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+/// Bars of the text have this many cells.
+const BAR: usize = 24;
+
+/// Searches schedulers and tunables for a recorded workload, and recommends one with the lines that set it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mmc-lab tune trace.txt.gz
+  mmc-lab tune trace.txt.gz --keep 90 --class journal --svg front.svg
+  mmc-lab tune trace.txt.gz --sched mq-deadline,bfq,ftb --card fit
+
+Each candidate is a replay of the trace (`mmc-lab replay --help`): a prediction for that workload and that card.
+
+Exit status: 0 done, 1 the trace is of no use or a file cannot be written, 2 wrong usage.")]
+pub struct Args {
+    /// A trace, in any format that `explain` reads
+    #[arg(value_name = "TRACE")]
+    pub file: PathBuf,
+    /// Policies to try, a comma list of NAME[:tunable=value...]; the first is what runs now
+    #[arg(long, value_name = "LIST", default_value = POLICIES)]
+    pub sched: String,
+    /// What is to be short: the p99 of journal, reads, sync_writes, or awaited (the worst of the three)
+    #[arg(long, value_name = "CLASS", default_value = "awaited")]
+    pub class: String,
+    /// Percent of the best bytes per second that must be kept
+    #[arg(long, value_name = "PERCENT", default_value = "95")]
+    pub keep: String,
+    /// Card preset, or fit: a profile fitted to the trace
+    #[arg(long, default_value = "slow2018")]
+    pub card: String,
+    /// Requests that leave the scheduler in one go (1 for kernels before 5.9)
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub drain: String,
+    /// Tags that the device has now
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub nr_requests: String,
+    /// Seed of the card's pauses
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Also write the picture of stall against throughput as an SVG file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Print JSON, an object a line and candidate
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    match tune(args) {
+        Ok(text) => output::print("tune", &text, ExitCode::SUCCESS),
+        Err((status, e)) => {
+            eprintln!("mmc-lab tune: {e}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn goal(name: &str) -> Result<Goal, Failure> {
+    match name {
+        "awaited" => Ok(Goal::Awaited),
+        other => Class::ALL.into_iter().find(|c| c.key() == other).map(Goal::Of).ok_or_else(|| {
+            let names = Class::ALL.map(Class::key).join(", ");
+            (2, format!("--class: `{other}` is not known: accepted are awaited, {names}"))
+        }),
+    }
+}
+
+/// The answer.
+///
+/// # Errors
+/// [`Failure`].
+pub fn tune(args: &Args) -> Result<String, Failure> {
+    let goal = goal(&args.class)?;
+    let keep = replay::number("--keep", &args.keep, 0, 100)? as f64;
+    let policies = parse_policies(&args.sched, &[]).map_err(|e| (2, e))?;
+    let given = Given {
+        drain: &args.drain,
+        nr_requests: &args.nr_requests,
+        max_sectors_kb: None,
+        busy: "0",
+        card: &args.card,
+        seed: args.seed,
+        open: false,
+    };
+    let (trace, plan, config) = replay::prepare(&args.file, &given)?;
+    let bar = std::io::stderr().is_terminal().then(indicatif::ProgressBar::new_spinner);
+    let all = search(&plan, &config, &policies, goal, || {
+        if let Some(bar) = &bar {
+            bar.inc(1);
+        }
+    });
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let all = all.map_err(|e| (1, e))?;
+    let Some(now) = all.first() else { return Err((2, "--sched: no policy to try".to_owned())) };
+    let best = recommended(&all, keep).unwrap_or(now);
+    if let Some(path) = &args.svg {
+        std::fs::write(path, svg(&all, now, best))
+            .map_err(|e| (1, format!("cannot write {}: {e}", path.display())))?;
+    }
+    if args.json {
+        return Ok(all.iter().map(|c| object(c, &now.setting, std::ptr::eq(c, best))).collect());
+    }
+    let mut out = advice(now, best, keep, goal, &all);
+    out.push_str(&table(&all, now));
+    for note in &trace.notes {
+        let _ = writeln!(out, "Note: {note}.");
+    }
+    Ok(out)
+}
+
+/// The recommendation in words, and the lines that set it.
+fn advice(now: &Candidate, best: &Candidate, keep: f64, goal: Goal, all: &[Candidate]) -> String {
+    let label = best.setting.label(&now.setting);
+    let fastest = all.iter().map(|c| c.rate).fold(0.0, f64::max).max(1.0);
+    if best.setting == now.setting {
+        return format!(
+            "Leave it as it is: nothing that was tried has a shorter p99 of the {} than {} and keeps {keep:.0} % of the \
+             best bytes per second.\n",
+            goal.noun(),
+            now.setting.label(&now.setting),
+        );
+    }
+    let mut out = format!(
+        "Recommended: {label}. Predicted p99 of the {}: {} (now {}), at {:.1} % of the best bytes per second (now {:.1} %).\n",
+        goal.noun(),
+        format_time(best.stall),
+        format_time(now.stall),
+        best.rate / fastest * 100.0,
+        now.rate / fastest * 100.0,
+    );
+    let _ = writeln!(out, "Why: now {}; then {}.", story(now.worst.as_ref()), story(best.worst.as_ref()));
+    let _ = writeln!(out, "{}", reason(now, best));
+    out.push_str(&lines(&best.setting, &now.setting));
+    out
+}
+
+/// The worst wait in a clause.
+fn story(worst: Option<&Victim>) -> String {
+    worst.map_or_else(
+        || "nothing waits".to_owned(),
+        |v| {
+            format!(
+                "the longest is a {} by {}: {}, behind {} requests, {} of them background writes",
+                v.class.noun(),
+                v.task,
+                format_time(v.wait),
+                v.ahead.requests,
+                v.ahead.background_writes()
+            )
+        },
+    )
+}
+
+/// What makes the difference, in words.
+fn reason(now: &Candidate, best: &Candidate) -> String {
+    let mut why = Vec::new();
+    let (a, b) = (&now.setting, &best.setting);
+    if a.policy.name != b.policy.name {
+        why.push(match b.policy.name.as_str() {
+            "bfq" | "cfq" | "ftb" => format!(
+                "{} gives each task its own queue, so that what somebody waits for does not stand behind another task's \
+                 background writes",
+                b.policy.name
+            ),
+            "kyber" => "kyber keeps background writes short of tags when those who wait are late".to_owned(),
+            "none" => "without a scheduler requests go in the order they come".to_owned(),
+            other => format!("{other} serves what is overdue first"),
+        });
+    }
+    if a.policy.name == b.policy.name && a.policy.settings != b.policy.settings {
+        why.push("its batches and time limits decide how often it looks at who is overdue".to_owned());
+    }
+    if b.nr_requests < a.nr_requests {
+        why.push(format!("{} tags instead of {} make the queue shorter", b.nr_requests, a.nr_requests));
+    }
+    if b.max_sectors < a.max_sectors {
+        why.push(format!(
+            "requests of {} KiB keep the card busy for less time each, so who comes next waits less",
+            b.max_sectors / 2
+        ));
+    }
+    let text = why.join("; ");
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| format!("{}{}.", c.to_uppercase(), chars.as_str()))
+}
+
+/// The lines that set it: now, and at every start.
+fn lines(best: &Setting, now: &Setting) -> String {
+    if !LINUX.contains(&best.policy.name.as_str()) {
+        return format!(
+            "No kernel of today has {}: it is in mmc-sched, for a driver built with it.\n",
+            best.policy.name
+        );
+    }
+    let mut sets = vec![("queue/scheduler".to_owned(), best.policy.name.clone())];
+    sets.extend(best.policy.settings.iter().map(|(k, v)| (format!("queue/iosched/{k}"), v.to_string())));
+    if best.nr_requests != now.nr_requests {
+        sets.push(("queue/nr_requests".to_owned(), best.nr_requests.to_string()));
+    }
+    if best.max_sectors != now.max_sectors {
+        sets.push(("queue/max_sectors_kb".to_owned(), (best.max_sectors / 2).to_string()));
+    }
+    let mut out = String::from("\nTo set it now:\n");
+    for (key, value) in &sets {
+        let _ = writeln!(out, "  echo {value} > /sys/block/mmcblk0/{key}");
+    }
+    out.push_str("At every start, as /etc/udev/rules.d/60-mmc-scheduler.rules:\n");
+    out.push_str("  ACTION==\"add|change\", KERNEL==\"mmcblk[0-9]\"");
+    for (key, value) in &sets {
+        let _ = write!(out, ", ATTR{{{key}}}=\"{value}\"");
+    }
+    out.push('\n');
+    out
+}
+
+/// All candidates, the shortest stall first; the front is marked.
+fn table(all: &[Candidate], now: &Candidate) -> String {
+    let mut sorted: Vec<&Candidate> = all.iter().collect();
+    sorted.sort_by(|a, b| a.stall.cmp(&b.stall).then(b.rate.total_cmp(&a.rate)));
+    let wide = sorted.iter().map(|c| c.setting.label(&now.setting).chars().count()).max().unwrap_or(0).max(9);
+    let fastest = all.iter().map(|c| c.rate).fold(0.0, f64::max).max(1.0);
+    let mut out = format!(
+        "\nPredicted p99, * = no other is better in both stall and bytes per second\n  {:<wide$} {:>9} {:>9} {:>9} {:>7}  of the \
+         best rate\n",
+        "setting", "journal", "reads", "sync", "MB/s"
+    );
+    for c in sorted {
+        let time = |class: Class| {
+            c.p99.get(class.index()).copied().flatten().map_or_else(|| "-".to_owned(), format_time)
+        };
+        let cells = (c.rate / fastest * BAR as f64).round() as usize;
+        let _ = writeln!(
+            out,
+            "{} {:<wide$} {:>9} {:>9} {:>9} {:>7.2}  {:<BAR$} {:.1} %",
+            if c.front { '*' } else { ' ' },
+            c.setting.label(&now.setting),
+            time(Class::Journal),
+            time(Class::Reads),
+            time(Class::SyncWrites),
+            c.rate / 1e6,
+            "█".repeat(cells.min(BAR)),
+            c.rate / fastest * 100.0,
+        );
+    }
+    out
+}
+
+fn object(c: &Candidate, now: &Setting, best: bool) -> String {
+    let PolicySpec { name, settings } = &c.setting.policy;
+    let seconds = |class: Class| c.p99.get(class.index()).copied().flatten().map(|ns| ns as f64 / 1e9);
+    let value = json!({
+        "label": c.setting.label(now), "scheduler": name,
+        "settings": settings.iter().cloned().collect::<std::collections::BTreeMap<String, i64>>(),
+        "nr_requests": c.setting.nr_requests, "max_sectors_kb": c.setting.max_sectors / 2,
+        "stall_p99_s": c.stall as f64 / 1e9, "journal_p99_s": seconds(Class::Journal),
+        "reads_p99_s": seconds(Class::Reads), "sync_writes_p99_s": seconds(Class::SyncWrites),
+        "bytes_per_s": c.rate.round(), "front": c.front, "recommended": best,
+    });
+    format!("{value}\n")
+}
+
+/// Stall (logarithmic, to the right) against bytes per second (upwards), for light and dark.
+fn svg(all: &[Candidate], now: &Candidate, best: &Candidate) -> String {
+    const W: f64 = 760.0;
+    const H: f64 = 420.0;
+    let ms = |c: &Candidate| (c.stall as f64 / 1e6).max(1.0);
+    let fastest = all.iter().map(|c| c.rate).fold(0.0, f64::max).max(1.0);
+    let most = all.iter().map(&ms).fold(10.0, f64::max).log10().ceil();
+    let x = |c: &Candidate| 60.0 + ms(c).log10() / most * (W - 90.0);
+    let y = |c: &Candidate| H - 50.0 - c.rate / fastest * (H - 90.0);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {W} {H}\" role=\"img\" font-family=\"system-ui,sans-serif\" \
+         font-size=\"13\"><title>Predicted stall against throughput</title><style>{STYLE}</style>\
+         <rect width=\"{W}\" height=\"{H}\" fill=\"var(--paper)\"/><g fill=\"var(--ink)\">"
+    );
+    for decade in 0..=most as u32 {
+        let at = 60.0 + f64::from(decade) / most * (W - 90.0);
+        let name = format_time(10_u64.pow(decade) * 1_000_000);
+        let _ = write!(
+            out,
+            "<text x=\"{at:.0}\" y=\"{:.0}\" text-anchor=\"middle\">{name}</text><path d=\"M{at:.0} 40V{:.0}\" \
+             stroke=\"var(--soft)\" stroke-width=\".5\"/>",
+            H - 28.0,
+            H - 45.0
+        );
+    }
+    let _ = write!(
+        out,
+        "<text x=\"{W:.0}\" y=\"{:.0}\" dx=\"-20\" text-anchor=\"end\">predicted p99, shorter to the left</text>\
+         <text x=\"20\" y=\"24\">{:.1} MB/s at the top, 0 at the bottom</text></g>",
+        H - 8.0,
+        fastest / 1e6
+    );
+    let mut front: Vec<&Candidate> = all.iter().filter(|c| c.front).collect();
+    front.sort_by_key(|c| c.stall);
+    let points: Vec<String> = front.iter().map(|c| format!("{:.1},{:.1}", x(c), y(c))).collect();
+    let _ = write!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"var(--p0)\" stroke-width=\"2\"/>",
+        points.join(" ")
+    );
+    for c in all {
+        let (label, front) = (escape(&c.setting.label(&now.setting)), c.front);
+        let _ = write!(
+            out,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"var({})\"><title>{label}: {}, {:.2} MB/s</title></circle>",
+            x(c),
+            y(c),
+            if front { "--p0" } else { "--soft" },
+            format_time(c.stall),
+            c.rate / 1e6
+        );
+    }
+    for (c, word) in [(now, "now"), (best, "recommended")] {
+        let _ = write!(
+            out,
+            "<path d=\"M{0:.1} {1:.1}v52\" stroke=\"var(--soft)\"/><text x=\"{2:.1}\" y=\"{1:.1}\" dy=\"74\" \
+             text-anchor=\"middle\" fill=\"var(--ink)\">{word}: {3}</text>",
+            x(c),
+            y(c),
+            x(c).clamp(160.0, W - 140.0),
+            escape(&c.setting.label(&now.setting))
+        );
+    }
+    out.push_str("</svg>\n");
+    out
+}
