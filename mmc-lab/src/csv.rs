@@ -197,14 +197,14 @@ fn latency(text: &str) -> Option<Option<u64>> {
 }
 
 /// A row found in a line: the line itself, the 2.x row of our text report, or that of an object of
-/// `mmc-lab bonnie --json` (then with the policy's name).
+/// `mmc-lab bonnie --json` (then with the name of its scheduler).
 #[must_use]
 pub fn find(line: &str) -> Option<(Result<Row, BadRow>, Option<String>)> {
     let line = line.trim_end_matches(['\r', '\n']);
     if line.starts_with('{') {
         let object: serde_json::Value = serde_json::from_str(line).ok()?;
         let row = object.get("csv_2")?.as_str()?;
-        let name = object.get("policy").and_then(|p| p.as_str()).map(str::to_owned);
+        let name = object.get("scheduler").and_then(|p| p.as_str()).map(str::to_owned);
         return Some((Row::parse(row), name));
     }
     let trimmed = line.trim_start();
@@ -281,7 +281,7 @@ mod tests {
         );
         assert_eq!(found(&REAL.replace("5979", "59x9")), Some(false));
         assert_eq!(found(&format!("{REAL},1")), Some(false));
-        let ours = serde_json::json!({"policy": "bfq", "csv_2": REAL}).to_string();
+        let ours = serde_json::json!({"scheduler": "bfq", "csv_2": REAL}).to_string();
         assert_eq!(find(&ours).unwrap().1.as_deref(), Some("bfq"));
     }
 

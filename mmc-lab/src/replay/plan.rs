@@ -289,7 +289,7 @@ mod tests {
         let steps = |pid| &plan.jobs.iter().find(|j| j.pid == pid).unwrap().steps;
         let step = |pid, i: usize| (steps(pid)[i].after, steps(pid)[i].think.as_micros());
         assert_eq!(step(7, 1), (After::Done(0), 20_000));
-        assert_eq!(step(9, 0), (After::Submitted, 1_000_000));
+        assert_eq!(step(9, 0), (After::Done(0), 990_000), "in step with the card");
         assert_eq!(step(5, 0), (After::Done(2), 100), "the commit follows the data");
         assert_eq!(step(9, 1), (After::Done(3), 200_000), "the whole commit, both its requests");
     }
