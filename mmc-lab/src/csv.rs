@@ -4,7 +4,7 @@
 //! bonnie++ itself.
 //!
 //! A row keeps its fields as they were written and prints them again byte for byte; [`Row::phase`] and
-//! [`Row::latency`] say what they mean. Columns are found by the number of fields, never by a header: the header of
+//! [`Row::latency_us`] say what they mean. Columns are found by the number of fields, never by a header: the header of
 //! 2.00a has 48 names, its rows have 50 fields.
 
 use crate::workload::bonnie::PHASES;
