@@ -300,7 +300,13 @@ pub fn build(
     nr_requests: u16,
 ) -> Result<Built, String> {
     let profile = Profile::named(card).map_err(|e| e.to_string())?;
-    build_on(host, SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) }, clock, sched, nr_requests)
+    build_on(
+        host,
+        SdConfig { sectors: CARD_SECTORS, ..SdConfig::new(profile, seed) },
+        clock,
+        sched,
+        nr_requests,
+    )
 }
 
 /// [`build`] with any card and any scheduler.
