@@ -1,7 +1,7 @@
 //! What happened to every request of one device: fed with block-layer events one by one, it answers with a [`Report`].
 //!
 //! It is independent of where events come from (a reader of `trace`, or the simulator) and streams: what it keeps
-//! grows with the requests in flight, plus eight bytes a bio (percentiles are exact) and 16 bytes an issued request
+//! grows with the requests in flight, plus 16 bytes a bio (percentiles are exact, by class and by task) and 16 bytes an issued request
 //! (to say which went ahead of which).
 
 mod class;
@@ -9,6 +9,7 @@ mod clock;
 mod depth;
 mod request;
 mod sleep;
+mod spread;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,11 +22,13 @@ use crate::trace::model::{Event, Kind};
 pub use class::{Class, ClassStats, Classes};
 pub use clock::Clock;
 pub use depth::Depth;
+pub use spread::{Octaves, TaskStats};
 
 use class::{Samples, optional_seconds, seconds};
 use clock::Meter;
 use request::{Request, Step, Tracker};
 use sleep::{Owner, Sleepers};
+use spread::Tasks;
 
 /// Events of one stamp that wait for each other are looked at this often before they are taken as they are: a chain of
 /// bios, each merged in front of the one before, needs a round for each.
@@ -164,6 +167,13 @@ pub struct Report {
     /// Requests in the scheduler or at the device over time.
     #[serde(skip)]
     pub depth: Depth,
+    /// Latencies by task, as [`classes`](Self::classes) counts them; who waited most comes first.
+    #[serde(skip)]
+    pub by_task: Vec<TaskStats>,
+    /// How long the card took: reads, and all else. From the issue, or the completion before it if that is later, to
+    /// the completion.
+    #[serde(skip)]
+    pub service: [Octaves; 2],
 }
 
 /// Whose event it is.
@@ -179,11 +189,14 @@ pub struct Analysis {
     sleepers: Sleepers,
     meter: Meter,
     depth: Depth,
-    /// Bios whose first sector has not completed: when queued, class, whether they count.
-    unanswered: BTreeMap<(u64, u64), (u64, Class, bool)>,
+    /// Bios whose first sector has not completed: when queued, class, whether they count, whose.
+    unanswered: BTreeMap<(u64, u64), (u64, Class, bool, usize)>,
     bios: u64,
     bio_samples: Samples,
     request_samples: Samples,
+    by_task: Tasks,
+    service: [Octaves; 2],
+    last_complete: u64,
     /// Insert lines minus complete lines.
     outstanding: i64,
     /// Events of the latest stamp that must wait for others of the same stamp.
@@ -213,6 +226,9 @@ impl Analysis {
             bios: 0,
             bio_samples: Samples::default(),
             request_samples: Samples::default(),
+            by_task: Tasks::default(),
+            service: <[Octaves; 2]>::default(),
+            last_complete: 0,
             outstanding: 0,
             deferred: Vec::new(),
             longest: BTreeMap::new(),
@@ -293,6 +309,8 @@ impl Analysis {
             read_bytes: self.read_bytes,
             written_bytes: self.written_bytes,
             depth: self.depth,
+            by_task: self.by_task.into_stats(),
+            service: self.service,
         }
     }
 
@@ -324,7 +342,8 @@ impl Analysis {
                 if sectors > 0 {
                     let class = Class::of(&event.rwbs, &event.task);
                     let counts = busy >= u64::from(self.options.busy);
-                    self.unanswered.insert((event.sector, self.bios), (event.at, class, counts));
+                    let task = self.by_task.place(&event.task, event.pid);
+                    self.unanswered.insert((event.sector, self.bios), (event.at, class, counts, task));
                     self.bios += 1;
                 }
                 self.sleepers.submits(&owner(event), event.at, &self.tracker);
@@ -354,12 +373,14 @@ impl Analysis {
     /// The bios whose first sector this completion covers are answered.
     fn answer(&mut self, event: &Event) {
         let end = event.sector.saturating_add(u64::from(event.sectors));
-        while let Some((&key, &(queued, class, counts))) =
+        while let Some((&key, &(queued, class, counts, task))) =
             self.unanswered.range((event.sector, 0)..(end, 0)).next()
         {
             self.unanswered.remove(&key);
             if counts {
-                self.bio_samples.push(class, event.at.saturating_sub(queued));
+                let took = event.at.saturating_sub(queued);
+                self.bio_samples.push(class, took);
+                self.by_task.push(task, took);
             }
         }
     }
@@ -372,7 +393,16 @@ impl Analysis {
             self.written_bytes = self.written_bytes.saturating_add(bytes);
         }
         if self.bios == 0 && request.sectors > 0 && request.busy >= u64::from(self.options.busy) {
-            self.request_samples.push(request.class, at.saturating_sub(request.first));
+            let took = at.saturating_sub(request.first);
+            self.request_samples.push(request.class, took);
+            let task = self.by_task.place(&request.task, request.pid);
+            self.by_task.push(task, took);
+        }
+        if let Some(issued) = request.issued.filter(|_| request.sectors > 0) {
+            let [reads, others] = &mut self.service;
+            let service = if request.class == Class::Reads { reads } else { others };
+            service.push(at.saturating_sub(issued.max(self.last_complete)));
+            self.last_complete = at;
         }
         self.judge(request, at, false);
         self.sleepers.ends(request, at, false, &self.tracker);

@@ -114,6 +114,11 @@ pub fn read_file(path: &Path, mut each: impl FnMut(Line)) -> io::Result<usize> {
     }
 }
 
+/// `seconds.fraction` in nanoseconds.
+pub(crate) fn stamp(text: &str) -> Option<u64> {
+    ftrace::stamp(text.as_bytes())
+}
+
 /// The files of all CPUs of the trace that `path` is one CPU's file of, itself included.
 fn siblings(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();

@@ -178,6 +178,39 @@ fn a_second_blockless_kernel_is_read_per_request() {
 }
 
 #[test]
+fn the_hung_task_lines_of_the_kernel_are_matched_to_what_waited_then() {
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/bv510-mq.dmesg.txt.gz");
+    let options = args(&data("bv510-mq"), &["--dmesg", log.to_str().unwrap()]);
+    let found = explain(&options).unwrap();
+    let blocked = found.blocked.as_ref().unwrap();
+    let (boot, run): (Vec<_>, Vec<_>) = blocked.iter().partition(|b| b.at < found.report.first);
+    assert!(boot.iter().all(|b| b.while_waiting.is_none()), "before the trace began: {boot:?}");
+    assert!(run.len() >= 7 && run.iter().all(|b| b.while_waiting.is_some()), "{run:?}");
+    let first = run.iter().find(|b| b.task == "bonnie++").unwrap();
+    assert!(first.while_waiting.as_ref().unwrap().contains("journal write"), "{first:?}");
+    let text = text(&found, &options.file);
+    assert!(
+        text.contains("Hung-task lines of the kernel") && text.contains("kworker/u2:1 (12), more than 10 s")
+    );
+    let missing = explain(&args(&data("bv510-mq"), &["--dmesg", "/no/such"])).unwrap_err();
+    assert!(missing.to_string().contains("/no/such"));
+}
+
+#[test]
+fn tasks_and_service_times_add_up() {
+    let report = explained("mv510-mq", &[]).report;
+    let n: u64 = report.by_task.iter().map(|t| t.stats.n).sum();
+    let classes = report.classes;
+    assert_eq!(n, classes.journal.n + classes.reads.n + classes.sync_writes.n + classes.async_writes.n);
+    assert!(report.by_task.windows(2).all(|t| t[0].sum >= t[1].sum));
+    let served: u64 = report.service.iter().flat_map(|o| o.rows().map(|r| r.2).collect::<Vec<_>>()).sum();
+    assert_eq!(served, 857);
+    // Most writes are of 512 KiB and take 82 ms.
+    let (from, to, n) = report.service[1].rows().max_by_key(|r| r.2).unwrap();
+    assert!((from..to).contains(&82_000_000) && n > 700, "{from} {to} {n}");
+}
+
+#[test]
 fn the_options_choose_the_victims() {
     let top = explained("mv510-mq", &["--top", "3"]).report.victims;
     assert_eq!(top.len(), 3);

@@ -88,6 +88,12 @@ pub struct ClassStats {
     /// The longest.
     #[serde(rename = "max_s", serialize_with = "optional_seconds")]
     pub max: Option<u64>,
+    /// The sorted sample number `n × 999 / 1000`. Not in the JSON.
+    #[serde(skip)]
+    pub p999: Option<u64>,
+    /// The sorted sample number `n × 9999 / 10000`. Not in the JSON.
+    #[serde(skip)]
+    pub p9999: Option<u64>,
 }
 
 impl ClassStats {
@@ -97,11 +103,18 @@ impl ClassStats {
     pub fn of(samples: &mut [u64]) -> Self {
         samples.sort_unstable();
         let n = samples.len();
-        let at = |percent: usize| {
-            let place = n.saturating_mul(percent) / 100;
+        let at = |share: usize| {
+            let place = n.saturating_mul(share) / 10_000;
             samples.get(place.min(n.saturating_sub(1))).copied()
         };
-        Self { n: n as u64, p50: at(50), p99: at(99), max: samples.last().copied() }
+        Self {
+            n: n as u64,
+            p50: at(5000),
+            p99: at(9900),
+            max: samples.last().copied(),
+            p999: at(9990),
+            p9999: at(9999),
+        }
     }
 }
 
@@ -184,6 +197,9 @@ mod tests {
         let mut two_hundred: Vec<u64> = (0..200).collect();
         let stats = ClassStats::of(&mut two_hundred);
         assert_eq!((stats.p50, stats.p99, stats.max), (Some(100), Some(198), Some(199)));
+        let mut many: Vec<u64> = (0..20_000).collect();
+        let stats = ClassStats::of(&mut many);
+        assert_eq!((stats.p999, stats.p9999), (Some(19_980), Some(19_998)));
         assert_eq!(ClassStats::of(&mut []), ClassStats::default());
     }
 }

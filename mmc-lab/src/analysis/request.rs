@@ -3,6 +3,7 @@
 //! Lines carry no id, so requests are known by direction and sectors. Of several with the same ones the oldest is meant.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::class::Class;
@@ -81,10 +82,26 @@ pub(crate) enum Step {
     Unmatched,
 }
 
+/// A hash of our own running numbers, which nobody can choose.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ids(u64);
+
+impl Hasher for Ids {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.write_u64(self.0.rotate_left(8) ^ u64::from(b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// All requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    requests: HashMap<u64, Request>,
+    requests: HashMap<u64, Request, BuildHasherDefault<Ids>>,
     by_start: BTreeSet<(u64, u64)>,
     by_end: BTreeSet<(u64, u64)>,
     bios: BTreeMap<(u64, u64), Unplaced>,

@@ -5,7 +5,7 @@
 //! hung-task watchdog measures: a task whose fsync waits page by page for a minute is not hung. Sleeps on locks and
 //! buffers that other tasks hold leave no block event, so the kernel may report more tasks than found here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::request::{Mark, Request, Tracker};
@@ -25,13 +25,13 @@ pub(crate) type Owner = (Arc<str>, u32);
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     limit: u64,
-    tasks: HashMap<Owner, Awake>,
+    tasks: BTreeMap<Owner, Awake>,
     hung: Vec<Hung>,
 }
 
 impl Sleepers {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, tasks: HashMap::new(), hung: Vec::new() }
+        Self { limit, tasks: BTreeMap::new(), hung: Vec::new() }
     }
 
     /// How many tasks submitted anything.

@@ -21,6 +21,12 @@ pub struct Args {
 enum What {
     /// Nanoseconds per request inserted, dispatched and completed, by policy, workload and depth
     Sched(Sched),
+    /// Events a second that `explain` reads, of a trace that is made on the way
+    Explain {
+        /// Text to read, 1M to 64G
+        #[arg(long, default_value = "256M")]
+        size: String,
+    },
     /// What the DesignWare driver costs: register accesses, interrupts, the share of bus time
     Dw(super::dw::bench::Args),
 }
@@ -72,6 +78,7 @@ pub fn run(args: &Args) -> ExitCode {
     let args = match &args.what {
         What::Sched(args) => args,
         What::Dw(args) => return super::dw::bench::run(args),
+        What::Explain { size } => return explain(size),
     };
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
@@ -122,6 +129,35 @@ fn bench(spec: &PolicySpec, workload: Workload, depth: usize, streams: u32) -> R
         policy.tune(name, &value.to_string()).map_err(|e| format!("{name}={value}: {e}"))?;
     }
     Bench::new(policy, workload, depth, streams)
+}
+
+/// Prints how fast `explain` reads.
+fn explain(size: &str) -> ExitCode {
+    let bytes = match crate::units::parse_size(size) {
+        Ok(bytes) if (1 << 20..=64 << 30).contains(&bytes) => bytes,
+        Ok(_) => {
+            eprintln!("mmc-lab bench: --size {size} is out of range: accepted are 1M to 64G");
+            return ExitCode::from(2);
+        }
+        Err(e) => {
+            eprintln!("mmc-lab bench: --size: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    match crate::explain_bench::measure(bytes) {
+        Ok(m) => {
+            let seconds = m.busy.as_secs_f64().max(1e-9);
+            let value = serde_json::json!({
+                "bytes": m.bytes, "events": m.events, "processor_s": seconds,
+                "events_per_s": (m.events as f64 / seconds).round(),
+            });
+            crate::output::print("bench", &format!("{value}\n"), ExitCode::SUCCESS)
+        }
+        Err(e) => {
+            eprintln!("mmc-lab bench: {e}");
+            ExitCode::from(1)
+        }
+    }
 }
 
 /// What is measured.

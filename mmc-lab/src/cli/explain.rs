@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::analysis::{Analysis, Class, Options, Report, Victim};
 use crate::blame::{Ahead, verdict};
+use crate::dmesg::{self, Blocked};
 use crate::trace::model::Line;
 use crate::units::{format_size, format_time, parse_time};
 
@@ -17,6 +18,10 @@ const SHOWN: usize = 10;
 const DEVICES: usize = 256;
 /// Other devices named in a note.
 const NAMED: usize = 5;
+/// Bytes of a kernel log that are read.
+const LONGEST_LOG: u64 = 64 << 20;
+/// Tasks shown.
+const TASKS: usize = 12;
 /// Width of the text.
 const COLUMNS: usize = 100;
 /// How to record a trace.
@@ -30,6 +35,7 @@ const RECORD: &str = "record one with `echo 1 > /sys/kernel/tracing/events/block
   mmc-lab explain trace.txt --hung 2s        every wait of 2 s or more
   mmc-lab explain trace.txt --top 50 --json  the 50 longest waits, for a program
   mmc-lab explain trace.txt --busy 16        latencies under load only
+  mmc-lab explain trace.txt --dmesg log.txt  the kernel's hung-task lines, too
 
 To record a trace:
   cd /sys/kernel/tracing; echo mono > trace_clock; echo 65536 > buffer_size_kb
@@ -57,6 +63,9 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// The kernel's log of that time (dmesg): say of each of its hung-task lines what waited then
+    #[arg(long, value_name = "LOG")]
+    pub dmesg: Option<PathBuf>,
     /// Device, as 179,0 [default: the one with the most events]
     #[arg(long, value_name = "MAJ,MIN")]
     pub dev: Option<String>,
@@ -95,6 +104,8 @@ pub struct Explanation {
     pub events: u64,
     /// What happened.
     pub report: Report,
+    /// The kernel's hung-task lines, if its log was given.
+    pub blocked: Option<Vec<Blocked>>,
     /// What the reader of the report should know about the trace: skipped lines, other devices, a coarse clock, …
     pub notes: Vec<String>,
 }
@@ -133,7 +144,26 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
         std::fs::File::open(&args.file).map_err(unreadable)?;
         crate::trace::read_file(&args.file, |line| found.line(line))
     };
-    found.conclude(&name.to_string(), end)
+    let mut found = found.conclude(&name.to_string(), end)?;
+    if let Some(log) = &args.dmesg {
+        let mut text = Vec::new();
+        let read = crate::trace::open(log).and_then(|file| file.take(LONGEST_LOG).read_to_end(&mut text));
+        read.map_err(|e| Failure::Input(format!("cannot read {}: {e}", log.display())))?;
+        let mut blocked = dmesg::blocked(&String::from_utf8_lossy(&text));
+        dmesg::explain(&mut blocked, &found.report);
+        found.blocked = Some(blocked);
+    }
+    Ok(found)
+}
+
+/// Explains what `input` holds, of the busiest device.
+///
+/// # Errors
+/// [`Failure::Input`], as [`explain`].
+pub fn explain_input(input: &mut dyn BufRead, name: &str, options: Options) -> Result<Explanation, Failure> {
+    let mut found = Reading::new(options, None);
+    let end = crate::trace::read(input, |line| found.line(line)).map(|()| 1);
+    found.conclude(name, end)
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {
@@ -298,7 +328,7 @@ impl Reading {
         if report.unmatched > 0 {
             notes.push(format!("{} completions belong to requests from before the trace.", report.unmatched));
         }
-        Ok(Explanation { dev, options: self.options, events, report, notes })
+        Ok(Explanation { dev, options: self.options, events, report, blocked: None, notes })
     }
 }
 
@@ -314,10 +344,22 @@ fn named(devices: &BTreeMap<(u32, u32), (u64, Analysis)>) -> String {
     text
 }
 
+/// The JSON with `--dmesg`: the same keys, and one more at the end.
+#[derive(serde::Serialize)]
+struct WithLog<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    kernel_hung: &'a [Blocked],
+}
+
 /// The object of `--json`, one line; notes go to the standard error.
 fn json(found: &Explanation) -> Result<String, Failure> {
-    let mut text = serde_json::to_string(&found.report)
-        .map_err(|error| Failure::Input(format!("cannot write the report as JSON: {error}")))?;
+    let text = match &found.blocked {
+        None => serde_json::to_string(&found.report),
+        Some(kernel) => serde_json::to_string(&WithLog { report: &found.report, kernel_hung: kernel }),
+    };
+    let mut text =
+        text.map_err(|error| Failure::Input(format!("cannot write the report as JSON: {error}")))?;
     text.push('\n');
     for note in &found.notes {
         eprintln!("note: {note}");
@@ -328,7 +370,7 @@ fn json(found: &Explanation) -> Result<String, Failure> {
 /// The report for people.
 #[must_use]
 pub fn text(found: &Explanation, file: &Path) -> String {
-    let Explanation { dev: (major, minor), options, events, report, notes } = found;
+    let Explanation { dev: (major, minor), options, events, report, blocked, notes } = found;
     let took = report.last.saturating_sub(report.first);
     let mut out = String::new();
     paragraph(&mut out, &verdict(report, options.hung, Some(found.dev)));
@@ -358,7 +400,12 @@ pub fn text(found: &Explanation, file: &Path) -> String {
             );
         }
     }
+    if let Some(blocked) = blocked {
+        kernel_said(&mut out, blocked);
+    }
     classes(&mut out, report, options.busy);
+    tasks(&mut out, report);
+    service(&mut out, report);
     let _ = writeln!(out, "\nQueue depth over time (greatest {})", report.queue_depth_max);
     let _ = writeln!(out, "  {}", report.depth.sparkline(COLUMNS - 4));
     let _ = writeln!(out, "  {} to {} s", stamp(report.first), stamp(report.last));
@@ -457,6 +504,64 @@ fn classes(out: &mut String, report: &Report, busy: u32) {
             time(stats.p99),
             time(stats.max)
         );
+    }
+}
+
+/// The kernel's hung-task lines.
+fn kernel_said(out: &mut String, blocked: &[Blocked]) {
+    let _ = writeln!(out, "\nHung-task lines of the kernel ({})", blocked.len());
+    for one in blocked {
+        let what = one.while_waiting.as_deref().unwrap_or("nothing in this trace waited then");
+        let Blocked { at, task, pid, seconds, .. } = one;
+        let _ = writeln!(out, "  {}  {task} ({pid}), more than {seconds} s: {what}", stamp(*at));
+    }
+}
+
+/// Who waited most.
+fn tasks(out: &mut String, report: &Report) {
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_time);
+    let _ = writeln!(
+        out,
+        "\nLatency by task, who waited most in all first\n  {:<22} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "task (process)", "n", "p50", "p99", "p99.9", "p99.99", "max"
+    );
+    for task in report.by_task.iter().take(TASKS) {
+        let s = &task.stats;
+        let name = format!("{} ({})", task.name, task.pid);
+        let _ = writeln!(
+            out,
+            "  {name:<22} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            s.n,
+            time(s.p50),
+            time(s.p99),
+            time(s.p999),
+            time(s.p9999),
+            time(s.max)
+        );
+    }
+    if report.by_task.len() > TASKS {
+        let _ = writeln!(out, "  and {} more", report.by_task.len() - TASKS);
+    }
+}
+
+/// How long the card took.
+fn service(out: &mut String, report: &Report) {
+    for (what, octaves) in ["reads", "writes and all else"].iter().zip(&report.service) {
+        let all: u64 = octaves.rows().map(|r| r.2).sum();
+        if all == 0 {
+            continue;
+        }
+        let _ = writeln!(out, "\nService time at the card: {all} {what}");
+        for (from, to, n) in octaves.rows() {
+            let cells = (n.saturating_mul(40).div_ceil(all)) as usize;
+            let _ = writeln!(
+                out,
+                "  {:>9} to {:>9} {n:>8}  {}",
+                format_time(from),
+                format_time(to),
+                "█".repeat(cells)
+            );
+        }
     }
 }
 

@@ -162,8 +162,8 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
         return None;
     }
     text.iter().try_fold(0_u64, |value, &byte| {
-        let digit = char::from(byte).to_digit(10)?;
-        value.checked_mul(10)?.checked_add(u64::from(digit))
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { value.checked_mul(10)?.checked_add(digit.into()) }
     })
 }
 

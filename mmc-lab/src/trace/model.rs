@@ -65,16 +65,31 @@ pub enum Line {
 
 /// Names kept once, so that an event costs no allocation.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashSet<Arc<str>>);
+pub(super) struct Names {
+    all: HashSet<Arc<str>>,
+    /// The latest ones, so that most lines need no hash.
+    recent: [Option<Arc<str>>; 12],
+    next: usize,
+}
 
 impl Names {
     pub(super) fn get(&mut self, bytes: &[u8]) -> Arc<str> {
-        let text = String::from_utf8_lossy(bytes);
-        if let Some(name) = self.0.get(text.as_ref()) {
+        if let Some(name) = self.recent.iter().flatten().find(|name| name.as_bytes() == bytes) {
             return name.clone();
         }
-        let name: Arc<str> = Arc::from(text.as_ref());
-        self.0.insert(name.clone());
+        let text = String::from_utf8_lossy(bytes);
+        let name = match self.all.get(text.as_ref()) {
+            Some(name) => name.clone(),
+            None => {
+                let name: Arc<str> = Arc::from(text.as_ref());
+                self.all.insert(name.clone());
+                name
+            }
+        };
+        if let Some(oldest) = self.recent.get_mut(self.next) {
+            *oldest = Some(name.clone());
+        }
+        self.next = (self.next + 1) % self.recent.len();
         name
     }
 }
