@@ -453,3 +453,30 @@ fn an_emmc_is_identified_up_to_hs200_and_hs400() {
         assert_eq!(violations, Vec::<String>::new());
     }
 }
+
+#[test]
+fn a_card_is_left_alone_after_a_change_of_its_clock_for_as_long_as_the_board_asks() {
+    let rest = Duration::from_millis(20);
+    for (base, model) in [(HSDK, Config::hsdk()), (FAST, config())] {
+        for (mode, clock_settle) in MODES.into_iter().flat_map(|m| [(m, Duration::ZERO), (m, rest)]) {
+            let mut b = Bench::with(mode, model.clone(), Platform { clock_settle, ..base }, card());
+            b.go(Operation::Power(Power::On)).0.unwrap();
+            let mut took = |bus| {
+                let began = b.clock.now();
+                b.bus(bus).unwrap();
+                b.clock.now().since(began)
+            };
+            let quick = Duration::from_millis(1);
+            for bus in [SLOW, BusConfig { hz: 25_000_000, ..SLOW }] {
+                let change = took(bus);
+                assert!(change >= clock_settle && change <= clock_settle + quick, "{change}");
+                // The lines alone, or nothing at all.
+                assert!(took(BusConfig { width: Width::Four, ..bus }) <= quick);
+                assert!(took(bus) <= quick);
+            }
+            assert!(took(BusConfig { hz: 0, ..SLOW }) <= quick, "a stopped clock disturbs nobody");
+            assert!(took(SLOW) >= clock_settle);
+            b.assert_clean();
+        }
+    }
+}

@@ -159,14 +159,27 @@ impl Memory {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// A zeroed region that stays, for descriptors; its bus address.
+    /// A zeroed region that stays, for descriptors; its bus address. `None`: there is no gap of `len` bytes and the 64 to
+    /// the next region below `top`.
+    #[must_use]
+    pub fn try_alloc(&self, len: usize) -> Option<u64> {
+        let region = Region { bytes: vec![0; len], from: 0, len, dir: None };
+        self.lock().place(region, 0)
+    }
+    /// [`try_alloc`](Self::try_alloc) for tests, which know how much they use.
     ///
     /// # Panics
-    /// When the address space is full (a mistake of the test).
+    /// Where `try_alloc` gives `None`; the message says how much was asked for and how large the memory is.
     #[must_use]
+    #[track_caller]
     pub fn alloc(&self, len: usize) -> u64 {
-        let region = Region { bytes: vec![0; len], from: 0, len, dir: None };
-        self.lock().place(region, 0).expect("room in the model's memory")
+        self.try_alloc(len).unwrap_or_else(|| {
+            let (base, top) = {
+                let inner = self.lock();
+                (inner.base, inner.top)
+            };
+            panic!("no room for {len} bytes in the model's memory from {base:#x} to {top:#x}: make it larger")
+        })
     }
     /// A window of registers onto `len` bytes at bus address `at`: how a driver writes its descriptors.
     #[must_use]
@@ -459,6 +472,17 @@ mod tests {
             dma.unmap(&mut a, 0, 512, x, Dir::Write);
             dma.unmap(&mut b, 0, 512, y, Dir::Write);
         }
+    }
+
+    #[test]
+    fn a_full_memory_says_so() {
+        let memory = Memory::new(0x1000, 0x2000);
+        let at = memory.try_alloc(0x800).unwrap();
+        assert_eq!((memory.try_alloc(0x800), memory.regions()), (None, 1));
+        let told = std::panic::catch_unwind(|| memory.alloc(0x800)).unwrap_err();
+        let told = told.downcast_ref::<String>().unwrap();
+        assert!(told.contains("no room for 2048 bytes") && told.contains("0x1000 to 0x2000"), "{told}");
+        assert!(at >= 0x1000 && memory.try_alloc(0x400).is_some(), "a failure leaves it as it was");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The conversations of `mmc-proto` with cards that have a state machine of their own: each does what it is for, and
 //! no rule of the standard is broken on the way.
 
-use hmac::{Hmac, KeyInit, Mac};
 use mmc_hal::Dir;
 use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared};
 use mmc_mock::fault::Faulty;
@@ -16,17 +15,14 @@ use mmc_proto::machine::{
 };
 use mmc_proto::register::ExtCsd;
 use mmc_proto::register::ext_csd as e;
-use mmc_proto::rpmb::{Failure, FrameError};
+use mmc_proto::rpmb::{Failure, FrameError, SoftwareHmac};
 use mmc_proto::status::CardStatus;
 use mmc_proto::timing::{EraseKind, MmcEraseKind};
-use sha2::Sha256;
 
 const KEY: [u8; 32] = [0x6b; 32];
 
 fn hmac(parts: &mut dyn Iterator<Item = &[u8]>) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&KEY).unwrap();
-    parts.for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
+    SoftwareHmac::new(&KEY).mac(parts)
 }
 
 fn caps() -> Capabilities {

@@ -4,6 +4,7 @@
 
 use mmc_hal::Dir;
 use mmc_mock::card::{Card, MmcCard, SdCard, SdConfig, SdioCard, SdioConfig, Shared};
+use mmc_mock::drive::{Bound, Drive, drive_bounded};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, Clock, MockHost, zoo};
 use mmc_proto::bus::{Signal, Timing, Timings, Width};
@@ -13,6 +14,7 @@ use mmc_proto::machine::{
 };
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::{Csd, ExtCsd, ext_csd};
+use mmc_time::Duration;
 
 /// Four lines, 50 MHz, 3.3 V.
 fn modest() -> Capabilities {
@@ -52,19 +54,19 @@ impl<C: Card> Bench<C> {
         let card = Shared::new(card);
         Self { host: MockHost::new(card.clone(), caps), card, clock: Clock::new() }
     }
-    fn drive<M: Machine>(&mut self, machine: M, payload: Vec<u8>) -> (M::Output, Vec<u8>) {
+    /// Within `time`.
+    fn drive<M: Machine>(&mut self, machine: M, time: Duration, payload: Vec<u8>) -> (M::Output, Vec<u8>) {
         let mut conductor = Conductor::new(machine, Some(Buf(payload)));
-        for _ in 0..20_000 {
-            match conductor.poll(&mut self.host, self.clock.now()) {
-                Turn::Done(output, payload) => return (output, payload.unwrap().0),
-                Turn::Wait { until, .. } => self.clock.advance_to(until),
-            }
-        }
-        panic!("the conversation does not end");
+        let (host, bound) = (&mut self.host, Bound { time, steps: 20_000 });
+        let done = drive_bounded(&self.clock, bound, |now| match conductor.poll(host, now) {
+            Turn::Done(output, payload) => Drive::Done((output, payload.unwrap().0)),
+            Turn::Wait { until, .. } => Drive::Wait(until),
+        });
+        done.unwrap_or_else(|e| panic!("{e}")).0
     }
     /// The card, which saw no rule broken where it is to be `clean`.
     fn identify(&mut self, name: &str, caps: &Capabilities, clean: bool) -> Identified {
-        let (id, _) = self.drive(Identify::new(caps), vec![0; 512]);
+        let (id, _) = self.drive(Identify::new(caps), Identify::LIMIT, vec![0; 512]);
         let id = id.unwrap_or_else(|e| panic!("{name}: {e}"));
         // Who asks an unknown card what it is says some words it does not know.
         let probe = |line: &String| {
@@ -81,10 +83,16 @@ impl<C: Card> Bench<C> {
         for lba in [0, id.traits.blocks - u64::from(unit)] {
             let data: Vec<u8> = (0..unit * 512).map(|i| (i / 5).wrapping_add(lba as u32) as u8).collect();
             let options = TransferOptions { open_ended: true };
+            let time = |dir| id.traits.data_limit(dir, unit) + id.traits.write_limit;
             let write = Transfer::new(&id.traits, Dir::Write, lba, unit, options);
-            assert_eq!(self.drive(write, data.clone()).0, Ok(unit), "{name} at {lba} on {:?}", id.bus);
+            assert_eq!(
+                self.drive(write, time(Dir::Write), data.clone()).0,
+                Ok(unit),
+                "{name} at {lba} on {:?}",
+                id.bus
+            );
             let read = Transfer::new(&id.traits, Dir::Read, lba, unit, options);
-            let (result, got) = self.drive(read, vec![0; data.len()]);
+            let (result, got) = self.drive(read, time(Dir::Read), vec![0; data.len()]);
             assert_eq!(result, Ok(unit), "{name} at {lba} on {:?}", id.bus);
             assert!(got == data, "{name} at {lba}: other data");
         }

@@ -3,6 +3,7 @@
 
 use mmc_hal::Dir;
 use mmc_mock::card::{Card, SdCard, Shared};
+use mmc_mock::drive::{Bound, Drive, drive_bounded};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, Clock, MockHost, zoo};
 use mmc_proto::bus::Width;
@@ -33,22 +34,22 @@ impl Bench {
         let config = zoo::card(name, Profile::ideal(), 1).unwrap();
         let card = Shared::new(SdCard::new(config).unwrap());
         let mut b = Self { host: MockHost::new(card.clone(), caps()), card, clock: Clock::new(), id: None };
-        let (id, _) = b.drive(Identify::new(&caps()), vec![0; 512]);
+        let (id, _) = b.drive(Identify::new(&caps()), Identify::LIMIT, vec![0; 512]);
         b.id = Some(id.unwrap_or_else(|e| panic!("{name}: {e}")));
         b
     }
     fn traits(&self) -> CardTraits {
         self.id.unwrap().traits
     }
-    fn drive<M: Machine>(&mut self, machine: M, payload: Vec<u8>) -> (M::Output, Vec<u8>) {
+    /// Within `time`.
+    fn drive<M: Machine>(&mut self, machine: M, time: Duration, payload: Vec<u8>) -> (M::Output, Vec<u8>) {
         let mut conductor = Conductor::new(machine, Some(Buf(payload)));
-        for _ in 0..20_000 {
-            match conductor.poll(&mut self.host, self.clock.now()) {
-                Turn::Done(output, payload) => return (output, payload.unwrap().0),
-                Turn::Wait { until, .. } => self.clock.advance_to(until),
-            }
-        }
-        panic!("the conversation does not end");
+        let (host, bound) = (&mut self.host, Bound { time, steps: 20_000 });
+        let done = drive_bounded(&self.clock, bound, |now| match conductor.poll(host, now) {
+            Turn::Done(output, payload) => Drive::Done((output, payload.unwrap().0)),
+            Turn::Wait { until, .. } => Drive::Wait(until),
+        });
+        done.unwrap_or_else(|e| panic!("{e}")).0
     }
     fn run(
         &mut self,
@@ -59,7 +60,10 @@ impl Bench {
         open_ended: bool,
     ) -> (Result<u32, TransferError>, Vec<u8>) {
         let blocks = (data.len() / 512) as u32;
-        self.drive(Transfer::new(t, dir, lba, blocks, TransferOptions { open_ended }), data)
+        // The data, the card ready before and after them, and cleaning up after an error.
+        let ready = t.read_limit.max(t.write_limit).saturating_mul(3);
+        let time = t.data_limit(dir, blocks) + ready + Duration::from_secs(1);
+        self.drive(Transfer::new(t, dir, lba, blocks, TransferOptions { open_ended }), time, data)
     }
     /// Writes and reads back, at the start and at the end of the card.
     fn round_trip(&mut self, open_ended: bool) {

@@ -2,11 +2,16 @@
 //! the way the source describes.
 
 use mmc_mock::card::{Bits, Card, MmcCard, MmcState, Sent, Token};
+use mmc_mock::drive::{Bound, Drive, drive_bounded};
 use mmc_mock::timing::Profile;
-use mmc_mock::zoo;
+use mmc_mock::{Clock, zoo};
 use mmc_time::{Duration, Instant};
 
 const RCA: u32 = 1 << 16;
+/// How long a card may hold DAT0 after data or a switch.
+const BUSY: Duration = Duration::from_secs(3);
+/// How long, with DAT0 high, it may say that it is not ready.
+const READY: Duration = Duration::from_secs(1);
 
 struct Host {
     card: MmcCard,
@@ -46,12 +51,15 @@ impl Host {
     fn identify(&mut self) -> Option<()> {
         self.short(0, 0);
         let mut ocr = self.short(1, 0)?;
-        let end = self.now + Duration::from_secs(1);
-        while ocr >> 31 == 0 {
-            self.now += Duration::from_millis(10);
-            assert!(self.now < end, "not ready in time");
-            ocr = self.short(1, ocr & 0xff_ff80 | 0x4000_0000)?;
-        }
+        // The second of the standard.
+        ocr = self.within(Duration::from_secs(1), |h| {
+            if ocr >> 31 == 1 {
+                return Drive::Done(Some(ocr));
+            }
+            let Some(said) = h.short(1, ocr & 0xff_ff80 | 0x4000_0000) else { return Drive::Done(None) };
+            ocr = said;
+            Drive::Wait(h.now + Duration::from_millis(10))
+        })?;
         self.unit = if ocr >> 30 & 1 == 1 { 1 } else { 512 };
         self.long(2, 0);
         self.short(3, RCA)?;
@@ -86,17 +94,32 @@ impl Host {
     fn native(&self) -> u64 {
         if self.ext.as_ref().is_some_and(|e| e[61] == 1) { 8 } else { 1 }
     }
+    /// Until DAT0 is high.
+    fn free(&mut self) {
+        let free = self.card.busy_until(self.now);
+        assert!(free <= self.now + BUSY, "DAT0 is low until {free:?}");
+        self.now = self.now.max(free);
+    }
     /// Until DAT0 is high and CMD13 says so, too.
     fn wait(&mut self) {
-        self.now = self.now.max(self.card.busy_until(self.now));
-        for _ in 0..100_000 {
-            let status = self.short(13, RCA).unwrap();
-            if (status >> 8 & 1, status >> 9 & 15) == (1, 4) {
-                return;
+        self.free();
+        self.within(READY, |h| {
+            let status = h.short(13, RCA).unwrap();
+            match (status >> 8 & 1, status >> 9 & 15) {
+                (1, 4) => Drive::Done(()),
+                _ => Drive::Wait(h.now + Duration::from_millis(1)),
             }
-            self.now += Duration::from_millis(1);
-        }
-        panic!("busy for ever");
+        });
+    }
+    /// Steps until it is done, at the instants it names; a failure after `time`.
+    fn within<T>(&mut self, time: Duration, mut step: impl FnMut(&mut Self) -> Drive<T>) -> T {
+        let clock = Clock::new();
+        clock.advance_to(self.now);
+        let done = drive_bounded(&clock, Bound { time, steps: 10_000 }, |now| {
+            self.now = now;
+            step(self)
+        });
+        done.unwrap_or_else(|e| panic!("{e}")).0
     }
     fn write(&mut self, sector: u64, fill: u8) {
         let n = self.native();
@@ -134,7 +157,7 @@ impl Host {
     }
     fn switch(&mut self, offset: u32, value: u32) -> bool {
         self.short(6, 3 << 24 | offset << 16 | value << 8 | 1).unwrap();
-        self.now = self.now.max(self.card.busy_until(self.now));
+        self.free();
         self.short(13, RCA).unwrap() & 0x80 == 0
     }
 }

@@ -1,7 +1,13 @@
 //! Frames of the replay protected memory block of eMMC (`spec/card.md` §17).
 //!
-//! It holds no key and no cipher: a caller hands in HMAC-SHA256 as a function (the `hmac` and `sha2` crates,
-//! or a security processor that never shows the key).
+//! It holds no key and no cipher: a caller hands in HMAC-SHA256 as a function: `SoftwareHmac` of the feature `hmac` (the
+//! `hmac` and `sha2` crates), or a security processor that never shows the key.
+
+#[cfg(feature = "hmac")]
+mod software;
+
+#[cfg(feature = "hmac")]
+pub use software::SoftwareHmac;
 
 use core::fmt;
 

@@ -5,6 +5,7 @@
 //!     └──── other lines ─► Stop ─► (registers, board) ─┬──────► Run ─► Idle
 //!                                    level changes: ► Settle ─► Run ─► Lines (DAT3:0 high?) ─► Idle
 //! ```
+//! Where the clock has changed, a platform with a `clock_settle` passes through Rest before Idle.
 
 use super::{DwEngine, State, WITH_DATA};
 use crate::clock::{ClockChange, Divider, taken, update};
@@ -53,6 +54,7 @@ enum Step {
     Settle(Instant),
     Run(ClockChange),
     Lines(Instant),
+    Rest(Instant),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +71,7 @@ impl BusChange {
         let at = match self.step {
             Step::Clock(None) => now,
             Step::Clock(Some(c)) | Step::Stop(c) | Step::Run(c) => c.look_again(now),
-            Step::Settle(until) => until,
+            Step::Settle(until) | Step::Rest(until) => until,
             Step::Lines(since) => look_again(since, now),
         };
         (Why::Timer, at)
@@ -237,6 +239,16 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
         None
     }
 
+    /// The clock runs as it shall: the card is left alone for as long as the board asks for.
+    fn rest(&mut self, change: BusChange, now: Instant) -> Outcome {
+        let settle = self.platform.clock_settle;
+        if change.to.is_none() || settle == Duration::ZERO {
+            return self.bus_over(Ok(()));
+        }
+        self.state = State::Bus(BusChange { step: Step::Rest(now + settle), ..change });
+        None
+    }
+
     fn bus_over(&mut self, result: Result<(), Cause>) -> Outcome {
         self.state = if result.is_ok() { State::Idle } else { State::Failed };
         Some(result.map(|()| Reply::default()).map_err(|cause| (cause, Phase::Bus).into()))
@@ -245,6 +257,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
     pub(super) fn changing(&mut self, mut change: BusChange, now: Instant) -> Outcome {
         match &mut change.step {
             Step::Clock(clock) => {
+                let changed = clock.is_some();
                 let end = clock.as_mut().map_or(Some(Ok(())), |c| c.advance(&self.regs, now));
                 self.state = State::Bus(change);
                 let end = end?;
@@ -253,6 +266,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
                     self.running = change.to.is_some();
                     self.lines = Some(change.lines);
                     self.signal = change.lines.signal;
+                    if changed {
+                        return self.rest(change, now);
+                    }
                 }
                 self.bus_over(end)
             }
@@ -280,7 +296,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
                 }
                 self.clock = change.to;
                 if !change.switches {
-                    return self.bus_over(Ok(()));
+                    return self.rest(change, now);
                 }
                 self.state = State::Bus(BusChange { step: Step::Lines(now), ..change });
                 None
@@ -294,13 +310,15 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
                 let said = !self.switching || self.seen.contains(Events::HTO) || late;
                 if high && said {
                     self.switching = false;
-                    return self.bus_over(Ok(()));
+                    return self.rest(change, now);
                 }
                 if late {
                     return self.bus_over(Err(Cause::VoltageSwitch));
                 }
                 None
             }
+            Step::Rest(until) if now < *until => None,
+            Step::Rest(_) => self.bus_over(Ok(())),
         }
     }
 

@@ -44,6 +44,7 @@ pub const HSDK: Platform = Platform {
     timings: Timings::new(),
     signal: SignalSwitch::Fixed,
     signal_settle: Duration::from_millis(10),
+    clock_settle: Duration::ZERO,
     sample: None,
     drive_phase: false,
 };

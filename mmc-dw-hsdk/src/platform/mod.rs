@@ -67,6 +67,9 @@ pub struct Platform {
     pub signal: SignalSwitch,
     /// From the change of the level to the clock: at least the 5 ms of the standard.
     pub signal_settle: Duration,
+    /// How long the card is left alone after its clock has changed, 500 ms at most; 0: not at all. Some cards need it
+    /// (`spec/dw-mshc-quirks.md` Q42), and none that is known on the boards of this crate.
+    pub clock_settle: Duration,
     /// Where the sample phase is set; `None`: nowhere.
     pub sample: Option<Sample>,
     /// The drive clock is shifted, so the hold register stays in the path in every timing. Without it, it is bypassed
@@ -94,6 +97,9 @@ impl Platform {
         }
         if self.signal_settle.as_micros() < 5000 {
             return Err("the platform's signal_settle is below the 5 ms of the standard");
+        }
+        if self.clock_settle.as_millis() > 500 {
+            return Err("the platform's clock_settle is above 500 ms: a change of the bus has one second");
         }
         if let Some(Sample { points, .. }) = self.sample {
             if points < 2 || points > 1024 {
@@ -148,6 +154,8 @@ mod tests {
         assert!(Platform { sdio_bit: 8, ..HSDK }.check().unwrap_err().contains("sdio_bit"));
         let hasty = Platform { signal_settle: Duration::from_millis(4), ..HSDK };
         assert!(hasty.check().unwrap_err().contains("signal_settle"));
+        let sleepy = Platform { clock_settle: Duration::from_millis(501), ..HSDK };
+        assert!(sleepy.check().unwrap_err().contains("clock_settle"));
         let coarse = Sample { place: SamplePlace::Outside("a pin"), points: 1 };
         assert!(Platform { sample: Some(coarse), ..HSDK }.check().unwrap_err().contains("points"));
         assert!(Platform { max_hz: 0, ..HSDK }.check().unwrap_err().contains("max_hz"));

@@ -1,18 +1,14 @@
 //! The replay protected memory block, with frames and MACs of `mmc-proto`.
 
 use crate::bench::{Bench, RCA, emmc};
-use hmac::{Hmac, KeyInit, Mac};
 use mmc_mock::card::Card;
-use mmc_proto::rpmb::{Failure, Frame, FrameError, Request, seal, verify};
-use sha2::Sha256;
+use mmc_proto::rpmb::{Failure, Frame, FrameError, Request, SoftwareHmac, seal, verify};
 
 const KEY: [u8; 32] = [0x5a; 32];
 const RELIABLE: u32 = 1 << 31;
 
 fn hmac(parts: &mut dyn Iterator<Item = &[u8]>) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&KEY).unwrap();
-    parts.for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
+    SoftwareHmac::new(&KEY).mac(parts)
 }
 fn bench() -> Bench {
     let mut b = Bench::new(emmc(8));

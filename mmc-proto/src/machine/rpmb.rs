@@ -16,8 +16,8 @@ use crate::host::Reply;
 use crate::rpmb::{Frame, FrameError, LEN, Request, seal, verify};
 use mmc_time::{Duration, Instant};
 
-/// Computes HMAC-SHA256 under the card's key over the parts in order: the `hmac` and `sha2` crates, or a security
-/// processor that never shows the key.
+/// Computes HMAC-SHA256 under the card's key over the parts in order: `rpmb::SoftwareHmac` of the feature `hmac`, a
+/// closure, or a security processor that never shows the key.
 pub trait Hmac {
     /// The MAC.
     fn hmac(&mut self, parts: &mut dyn Iterator<Item = &[u8]>) -> [u8; 32];

@@ -4,15 +4,13 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use crate::support::{PRG, TRAN};
-use hmac::{Hmac, KeyInit, Mac};
 use mmc_proto::command::Command;
 use mmc_proto::host::{Cause, HostError, Phase, Reply};
 use mmc_proto::machine::CardTraits;
 use mmc_proto::register::{ExtCsd, ScrInfo, SsrInfo, ext_csd as e};
-use mmc_proto::rpmb::{Frame, Request, seal};
+use mmc_proto::rpmb::{Frame, Request, SoftwareHmac, seal};
 use mmc_proto::status::CardStatus;
 use mmc_time::Duration;
-use sha2::Sha256;
 
 pub const CARD: CardTraits = CardTraits {
     rca: 0x1234,
@@ -28,9 +26,7 @@ pub const CARD: CardTraits = CardTraits {
 pub const KEY: [u8; 32] = [0x4b; 32];
 
 pub fn hmac(parts: &mut dyn Iterator<Item = &[u8]>) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&KEY).unwrap();
-    parts.for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
+    SoftwareHmac::new(&KEY).mac(parts)
 }
 
 /// An eMMC of 5.1 that offers everything.
