@@ -42,6 +42,29 @@ where
         })
     }
 
+    /// The longest command for what `run` does.
+    fn longest(&self, op: Op) -> Option<u32> {
+        match op {
+            Op::Discard => self.features.discard,
+            Op::WriteZeroes => self.features.write_zeroes,
+            _ => Some(self.limits.max_blocks),
+        }
+    }
+
+    /// Of a request that is too long for one command, the piece that goes first; the others follow as each is over. A
+    /// piece ends at a multiple of [`Features::unit`], where it can.
+    fn first_piece(&mut self, run: &Run) -> Run {
+        let max = self.longest(run.op).unwrap_or(u32::MAX).max(1);
+        if run.count != 1 || run.blocks <= max {
+            return *run;
+        }
+        let unit = self.features.unit;
+        if let Some(e) = self.table.by_id(run.head).and_then(|i| self.table.get_mut(i)) {
+            e.single.get_or_insert(((run.offset, run.blocks), max));
+        }
+        Run { blocks: piece(run.lba, run.blocks, max, unit), ..*run }
+    }
+
     /// Looks at a run before anything is moved. The scheduler is not trusted with data: each request's sectors
     /// must be where the run says they are.
     fn fit(&self, run: &Run, capacity: usize) -> Fit {
@@ -68,12 +91,7 @@ where
         if blocks != run.blocks || run.count == 0 {
             return Fit::Wrong;
         }
-        let max = match run.op {
-            Op::Discard => self.features.discard,
-            Op::WriteZeroes => self.features.write_zeroes,
-            _ => Some(self.limits.max_blocks),
-        };
-        let small = max.is_some_and(|max| blocks <= max)
+        let small = self.longest(run.op).is_some_and(|max| blocks <= max)
             && segments <= self.limits.max_segments
             && usize::from(run.count) <= capacity;
         if small || run.count == 1 { Fit::Yes } else { Fit::Alone }
@@ -101,6 +119,7 @@ where
                 return None;
             }
         }
+        let run = &self.first_piece(run);
         let mut whole = true;
         self.for_members(run, |core, i| {
             let Some(e) = core.table.get_mut(i) else { return };
@@ -158,4 +177,42 @@ where
 
 const fn bytes(blocks: u32) -> usize {
     (blocks as usize).saturating_mul(SECTOR)
+}
+
+/// Blocks of the next piece of `left` blocks at `lba`: at most `max`, and up to a multiple of `unit` if it is not the
+/// last. A unit that no command can hold counts as the largest power of two that one can.
+pub(crate) fn piece(lba: u64, left: u32, max: u32, unit: u32) -> u32 {
+    if left <= max {
+        return left;
+    }
+    let unit = if unit > max { 1 << max.max(1).ilog2() } else { unit.max(1) };
+    let end = lba.saturating_add(max.into());
+    let past = end.checked_rem(unit.into()).unwrap_or(0);
+    let past = u32::try_from(past).unwrap_or(0);
+    if past < max { max.saturating_sub(past) } else { max }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::piece;
+
+    #[test]
+    fn pieces_end_at_units() {
+        // From, blocks, longest command, unit: the pieces.
+        for (lba, blocks, max, unit, expected) in [
+            (0, 8, 64, 16, &[8][..]),
+            (0, 200, 64, 0, &[64, 64, 64, 8]),
+            (5, 200, 64, 16, &[59, 64, 64, 13]),
+            (5, 200, 64, 8192, &[59, 64, 64, 13]),
+            (100, 130, 60, 48, &[44, 48, 38]),
+            (7, 3, 1, 8, &[1, 1, 1]),
+        ] {
+            let (mut at, mut left) = (lba, blocks);
+            for n in expected {
+                assert_eq!(piece(at, left, max, unit), *n, "{blocks} at {lba}, {left} left");
+                (at, left) = (at + u64::from(*n), left - n);
+            }
+            assert_eq!(left, 0, "{blocks} at {lba}");
+        }
+    }
 }

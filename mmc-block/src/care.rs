@@ -23,7 +23,7 @@ use mmc_proto::machine::{
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::ExtCsd;
 use mmc_proto::register::ext_csd::{CACHE_SIZE, ERASED_MEM_CONT, EXT_CSD_REV};
-use mmc_proto::timing::{EraseKind, FLUSH_LIMIT, MmcEraseKind, SD_REGISTER_LIMIT};
+use mmc_proto::timing::{EraseKind, FLUSH_LIMIT, MmcEraseKind, SD_REGISTER_LIMIT, mmc_erase_group_bytes};
 use mmc_sched::{Op, Run};
 use mmc_time::{Duration, Instant};
 
@@ -275,7 +275,18 @@ impl<B> Keeper<B> {
             Registers::None => (false, false),
         };
         let max = |can: bool| can.then_some(MAX_DISCARD);
-        Features { cache: self.cache_on, discard: max(discard), write_zeroes: max(zeroes) }
+        Features { cache: self.cache_on, unit: self.unit(), discard: max(discard), write_zeroes: max(zeroes) }
+    }
+
+    /// The allocation unit of an SD card, the erase group of an eMMC, in sectors; 0: not known.
+    fn unit(&self) -> u32 {
+        match &self.card.registers {
+            Registers::Sd(sd) => sd.ssr.map_or(0, |ssr| ssr.au_size_kib().saturating_mul(2)),
+            Registers::Mmc(mmc) => {
+                u32::try_from(mmc_erase_group_bytes(&mmc.csd, mmc.ext_csd.as_ref()) / 512).unwrap_or(0)
+            }
+            Registers::None => 0,
+        }
     }
 
     fn mmc_discards(&self, ext_csd: Option<&ExtCsd>) -> bool {

@@ -57,6 +57,8 @@ pub struct Features {
     /// It has a volatile cache that is on: FUA, PREFLUSH and flushes are commands of their own. Without one they ask
     /// for nothing.
     pub cache: bool,
+    /// The card's allocation unit in sectors (or 0): a request that is longer than one command is cut at its multiples.
+    pub unit: u32,
     /// Most sectors of one discard; `None`: discards are refused.
     pub discard: Option<u32>,
     /// Most sectors of one command that makes them read as zero; `None`: refused (write zeroes instead).
@@ -271,7 +273,9 @@ where
             Op::WriteZeroes => self.features.write_zeroes,
             _ => None,
         };
-        let Some(max) = max else { return Err(Refusal::Unsupported(r.op)) };
+        if max.is_none() {
+            return Err(Refusal::Unsupported(r.op));
+        }
         let data = matches!(r.op, Op::Read | Op::Write);
         if r.blocks == 0 {
             let flush = r.op == Op::Write && r.flags.contains(Flags::PREFLUSH) && buffer.is_none();
@@ -280,9 +284,6 @@ where
         let end = r.lba.checked_add(r.blocks.into());
         if end.is_none_or(|end| end > self.card.blocks) {
             return Err(Refusal::OutOfRange { lba: r.lba, blocks: r.blocks, capacity: self.card.blocks });
-        }
-        if r.blocks > max {
-            return Err(Refusal::TooLong { blocks: r.blocks, max });
         }
         let bytes = buffer.map_or(0, Payload::bytes);
         let needed = if data { u64::from(r.blocks).saturating_mul(SECTOR as u64) } else { 0 };
@@ -296,7 +297,7 @@ where
         Ok(())
     }
 
-    /// Accepts a read or a write: it merges into a queued one, takes a tag, or waits for one, or for an earlier request
+    /// Accepts a read or a write of any length (one that is longer than a command goes out in pieces): it merges into a queued one, takes a tag, or waits for one, or for an earlier request
     /// that it overlaps (two reads never wait for each other).
     ///
     /// On a card with a volatile cache ([`Features::cache`]) PREFLUSH has the cache flushed before the data are
@@ -570,6 +571,10 @@ where
     pub fn start(&mut self, job: &Job, now: Instant) -> Transfer {
         self.since_flush = self.since_flush.saturating_add(1);
         self.statistics.commands = self.statistics.commands.saturating_add(1);
+        let length = (job.run.blocks.max(1).ilog2() as usize).min(11);
+        if let Some(n) = self.statistics.lengths.get_mut(length) {
+            *n = n.saturating_add(1);
+        }
         self.for_members(&job.run, |core, i| {
             if let Some(e) = core.table.get_mut(i) {
                 e.stamps.started.get_or_insert(now);
@@ -665,9 +670,9 @@ where
             core.statistics.retries = core.statistics.retries.saturating_add(1);
             if let Some(e) = core.table.get_mut(i) {
                 e.state = State::Again;
-                if let (Verdict::Single(piece), None) = (verdict, e.single) {
+                if let Verdict::Single(piece) = verdict {
                     let piece = piece.max(1);
-                    e.single = Some((e.part, piece));
+                    e.single = Some((e.single.map_or(e.part, |(part, _)| part), piece));
                     e.part.1 = e.part.1.min(piece);
                 }
             }
@@ -725,7 +730,8 @@ where
         if let Some((part, piece)) = e.single {
             let left = part.0.saturating_add(part.1).saturating_sub(end);
             if left > 0 {
-                e.part = (end, left.min(piece));
+                let lba = e.request.lba.saturating_add(end.into());
+                e.part = (end, crate::assemble::piece(lba, left, piece, self.features.unit));
                 e.state = State::Again;
                 self.table.push_front(Which::Again, i);
                 return;
@@ -773,6 +779,12 @@ where
         e.id = None;
         e.stamps.completed = Some(now);
         let (request, orphan, holds) = (e.request, e.orphan, e.holds.take());
+        let took = now.since(e.stamps.queued);
+        if let Some(waits) = self.statistics.waits.get_mut(crate::tag::nth(request.kind())) {
+            waits.count = waits.count.saturating_add(1);
+            waits.total += took;
+            waits.max = waits.max.max(took);
+        }
         let listed = e.cache != Cache::Only;
         if listed {
             self.table.delist(i);

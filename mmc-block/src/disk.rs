@@ -89,6 +89,8 @@ where
     chore: Option<(Task, Conductor<Chore, H::Payload>)>,
     stage: Stage,
     media: Media,
+    /// Until when an interrupt is waited for.
+    awaited: Instant,
 }
 
 impl<H, S: Scheduler, T, O> core::fmt::Debug for Disk<H, S, T, O>
@@ -145,6 +147,7 @@ where
             chore: None,
             stage: Stage::Awake,
             media: Media::Same,
+            awaited: Instant::ZERO,
         })
     }
 
@@ -289,6 +292,17 @@ where
 
     /// Goes on as far as possible without waiting.
     pub fn poll(&mut self, now: Instant) -> Next {
+        if now < core::mem::replace(&mut self.awaited, Instant::ZERO) {
+            self.core.statistics.interrupts = self.core.statistics.interrupts.saturating_add(1);
+        }
+        let next = self.go_on(now);
+        if let Next::Wait { why: Why::Interrupt, until } = next {
+            self.awaited = until;
+        }
+        next
+    }
+
+    fn go_on(&mut self, now: Instant) -> Next {
         if self.loan == Loan::Given {
             return Next::Lent;
         }

@@ -28,14 +28,6 @@ pub enum Refusal {
         /// 512 times the request's blocks.
         needed: u64,
     },
-    /// Longer than one command can be.
-    #[error("{blocks} sectors are more than the {max} of one command on this host: split the request")]
-    TooLong {
-        /// Sectors asked for.
-        blocks: u32,
-        /// Most sectors of one command.
-        max: u32,
-    },
     /// More segments than one command can have.
     #[error("a buffer of {segments} segments is more than the {max} of one command on this host")]
     Segments {

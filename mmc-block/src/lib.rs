@@ -50,5 +50,5 @@ pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 pub use front::DelayIdle;
 pub use front::{AnyDisk, Async, Env, Gone, Handle, InFlight, Lock, Runner, TooFewWatches, Watch};
 pub use front::{Blocking, Failed, Failure, Idle, identify};
-pub use observer::{Observer, Place, Statistics};
+pub use observer::{Observer, Place, Statistics, Waits};
 pub use tag::{Done, Stamps, Tag, Ticket};

@@ -80,6 +80,12 @@ pub struct Statistics {
     pub merged: u64,
     /// Commands (whole transfer conversations) sent, repetitions included.
     pub commands: u64,
+    /// Of them, by length: the k-th of at least 2^k sectors and less than twice that (the last: or more).
+    pub lengths: [u64; 12],
+    /// Polls that came before the end of a wait for an interrupt: interrupts, or callers who look often.
+    pub interrupts: u64,
+    /// From submission to the end, by kind: reads, writes somebody waits for, the rest.
+    pub waits: [Waits; 3],
     /// Requests sent again, each time counted.
     pub retries: u64,
     /// Requests that had to wait for an earlier one they overlap.
@@ -98,4 +104,15 @@ pub struct Statistics {
     pub tag_wait_max: mmc_time::Duration,
     /// Most requests accepted and not over at one time.
     pub depth_max: usize,
+}
+
+/// How long requests of a kind took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How many.
+    pub count: u64,
+    /// All together.
+    pub total: mmc_time::Duration,
+    /// The longest.
+    pub max: mmc_time::Duration,
 }

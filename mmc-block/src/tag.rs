@@ -123,7 +123,8 @@ pub(crate) struct Entry<B> {
     /// The part that was handed out last: first block inside the request, blocks.
     pub part: (u32, u32),
     pub cache: Cache,
-    /// It goes in pieces of so many blocks until the end of the part that failed: (that part, piece).
+    /// It goes in pieces of at most so many blocks until the end of the part that was too long, or failed: (that part,
+    /// piece).
     pub single: Option<((u32, u32), u32)>,
     pub moved: u32,
     pub generation: u32,

@@ -20,7 +20,7 @@ fn bench<P: Policy>(policy: P, settings: Settings) -> Bench<P> {
     let limits = Limits { max_blocks: 64, max_segments: 8 };
     let queue = Queue::new(vec![Slot::FREE; SLOTS], policy);
     let mut core = Core::new(queue, card(), limits, tags(64), settings, ()).unwrap();
-    core.set_features(Features { cache: true, discard: Some(64), write_zeroes: Some(64) });
+    core.set_features(Features { cache: true, unit: 16, discard: Some(64), write_zeroes: Some(64) });
     core
 }
 
@@ -204,8 +204,6 @@ fn what_waits_for_a_flush_or_for_another_is_told_that_the_disk_has_stopped() {
 fn what_a_card_cannot_do_is_refused_and_so_is_data_where_none_belong() {
     let mut core = bench(NoSched::new(), settings(16));
     let discard = Request { op: Op::Discard, ..write(0, 8) };
-    let long = Request { blocks: 65, ..discard };
-    assert_eq!(core.submit_bare(long, T0), Err(Refusal::TooLong { blocks: 65, max: 64 }));
     assert_eq!(core.submit_bare(read(0, 8), T0), Err(Refusal::BufferLength { bytes: 0, needed: 4096 }));
     assert_eq!(core.submit_bare(write(0, 0), T0), Err(Refusal::Empty));
     let refused = core.submit(discard, buf(&discard, 0), T0).unwrap_err();
@@ -220,7 +218,7 @@ struct Plain {
     durable: Vec<u8>,
 }
 
-const AREA: u64 = 96;
+const AREA: u64 = 320;
 
 fn request() -> impl Strategy<Value = Request> {
     let op = prop_oneof![4 => Just(Op::Write), 4 => Just(Op::Read), 1 => Just(Op::Discard), 1 => Just(Op::WriteZeroes)];
@@ -231,10 +229,12 @@ fn request() -> impl Strategy<Value = Request> {
         1 => Just(Flags::PREFLUSH),
         1 => Just(Flags::FUA | Flags::PREFLUSH)
     ];
-    (op, 0..AREA - 8, 1..8_u32, flags, 0..3_u32).prop_map(|(op, lba, blocks, flags, stream)| {
-        let flags = if op == Op::Write { flags } else { Flags::empty() };
-        Request { flags, ..Request::new(op, lba, blocks, StreamId(stream)) }
-    })
+    (op, 0..AREA - 160, prop_oneof![4 => 1..8_u32, 1 => 60..160_u32], flags, 0..3_u32).prop_map(
+        |(op, lba, blocks, flags, stream)| {
+            let flags = if op == Op::Write { flags } else { Flags::empty() };
+            Request { flags, ..Request::new(op, lba, blocks, StreamId(stream)) }
+        },
+    )
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -409,4 +409,24 @@ fn a_write_somebody_waits_for_stays_one_when_its_flags_are_taken_off() {
     assert_eq!(core.next(&mut batch, T0), Work::Flush);
     core.finish_flush(Ok(()), T0);
     assert_eq!(core.take(ticket).unwrap().request.flags, Flags::FUA);
+}
+
+#[test]
+fn what_is_too_long_for_one_command_goes_in_pieces_that_end_at_units() {
+    let mut core = bench(NoSched::new(), settings(16));
+    let mut batch = BufBatch::new(8);
+    let long = put(&mut core, write(5, 150));
+    let discard = core.submit_bare(Request { op: Op::Discard, ..write(1000, 100) }, T0).unwrap();
+    let mut pieces = vec![];
+    while let Work::Run(job) = core.next(&mut batch, T0) {
+        pieces.push((job.run().lba, job.run().blocks));
+        end(&mut core, job, &mut batch);
+    }
+    assert_eq!(pieces, [(5, 59), (64, 64), (128, 27), (1000, 56), (1056, 44)]);
+    let done = core.take(long).unwrap();
+    assert_eq!((done.result, done.moved, done.attempts), (Ok(()), 150, 3));
+    assert_eq!(core.take(discard).unwrap().result, Ok(()));
+    let s = core.statistics();
+    assert_eq!((s.lengths[4], s.lengths[5], s.lengths[6]), (1, 3, 1));
+    assert_eq!((s.waits[2].count, core.tags_in_use()), (2, 0));
 }
