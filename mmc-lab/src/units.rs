@@ -1,12 +1,17 @@
 //! Times and sizes as people write them on a command line, and back.
 
-/// Reads a time such as `10s`, `1.5ms`, `250us`, `80ns`: a number and one of the units ns, us, ms, s, in nanoseconds.
+/// Reads a time such as `10s`, `1.5ms`, `250us`, `80ns`: a number and one of the units ns, us, ms, s, in nanoseconds;
+/// 0 needs none.
 ///
 /// # Errors
 /// One line that names the value and what is accepted.
 pub fn parse_time(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" {
+        return Ok(0);
+    }
     scaled(text, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]).ok_or_else(|| {
-        format!("`{text}` is not a time: write a number and one of ns, us, ms, s, as in 10s or 1.5ms")
+        let what = wrong(text, "not a time");
+        format!("`{text}` is {what}: write a number and one of ns, us, ms, s, as in 10s or 1.5ms")
     })
 }
 
@@ -22,10 +27,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let bare = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let is_plain_i = lower.ends_with("ib") && !bare.ends_with(['k', 'm', 'g', 't']);
     scaled(bare, &SUFFIXES).filter(|_| !is_plain_i).ok_or_else(|| {
-        format!(
-            "`{text}` is not a size: write a number of bytes, or one with K, M, G or T, as in 512M or 1GiB"
-        )
+        let what = wrong(text, "not a size");
+        format!("`{text}` is {what}: write a number of bytes, or one with K, M, G or T, as in 512M or 1GiB")
     })
+}
+
+/// What is wrong with `text`: a sign says it better than `what`.
+fn wrong<'a>(text: &str, what: &'a str) -> &'a str {
+    if text.trim_start().starts_with('-') { "negative" } else { what }
 }
 
 /// A decimal number with one of `units` at its end, times the unit, rounded down to a whole; `None` if it is not one, is
@@ -94,7 +103,7 @@ mod tests {
         assert_eq!(parse_time("10s"), Ok(10_000_000_000));
         assert_eq!(parse_time(" 1.5 ms "), Ok(1_500_000));
         assert_eq!(parse_time("250us"), Ok(250_000));
-        assert_eq!(parse_time("0ns"), Ok(0));
+        assert_eq!((parse_time("0ns"), parse_time(" 0")), (Ok(0), Ok(0)));
     }
 
     #[test]
@@ -116,6 +125,7 @@ mod tests {
         ] {
             let error = parse_time(bad).unwrap_err();
             assert!(error.contains(&format!("`{bad}`")) && error.contains("ns, us, ms, s"), "{error}");
+            assert_eq!(error.contains("is negative"), bad.starts_with('-'), "{error}");
         }
     }
 

@@ -180,6 +180,12 @@ fn wrong_usage_is_one_line_that_names_the_value_with_status_2_and_writes_nothing
         (&["bonnie", "--ram", "1"], "--ram 1"),
         (&["bonnie", "--hung", "10"], "10"),
         (&["bonnie", "--hung", "0s"], "0s"),
+        (&["bonnie", "--hung", "0"], "any time above zero"),
+        (&["bonnie", "--cpu-cost", "-1s"], "'-1s' is negative"),
+        (&["bonnie", "--cpu-cost=-1s"], "`-1s` is negative"),
+        (&["bonnie", "--seed", "-1"], "'-1' is negative"),
+        (&["bonnie", "--seed=-1"], "'-1' is negative"),
+        (&["bonnie", "--sched", "none,none"], "'none' is twice"),
         (&["bonnie", "--cpu-cost", "1h"], "1h"),
         (&["bonnie", "--sched", "mq-deadline:fifo_batch=-1"], "fifo_batch=-1"),
         (&["bonnie", "--seed", "x7"], "x7"),
@@ -190,6 +196,8 @@ fn wrong_usage_is_one_line_that_names_the_value_with_status_2_and_writes_nothing
         let error = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(named) && error.trim_end().lines().count() == 1, "{args:?}: {error}");
+        let begin = if args[0] == "bonnie" { "mmc-lab bonnie: " } else { "mmc-lab: " };
+        assert!(error.starts_with(begin), "{args:?}: {error}");
         assert!(out.stdout.is_empty() && files(&dir) == 0, "{args:?}");
     }
     let unwritable =

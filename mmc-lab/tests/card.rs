@@ -111,6 +111,28 @@ fn every_name_that_is_listed_can_be_shown() {
     assert!(error.contains("`fake-65gb`") && error.contains("fake-64gb") && error.contains("slow2018"));
 }
 
+/// What a program would print of its own values is no answer for people.
+#[test]
+fn what_is_odd_about_a_card_is_said_in_words() {
+    let text = card::show("fake-64gb", false).unwrap();
+    let quirks = text.lines().find(|l| l.starts_with("quirks")).unwrap();
+    assert!(
+        quirks.contains("sectors (") && quirks.ends_with("in truth; addresses above wrap around"),
+        "{quirks}"
+    );
+    let mut odd = 0;
+    for name in zoo::list().iter().map(|p| p.name).chain(zoo::mmc_list().iter().map(|p| p.name)) {
+        let text = card::show(name, false).unwrap();
+        for line in text.lines().filter(|l| l.starts_with("quirks") || l.starts_with("version")) {
+            odd += usize::from(line.starts_with("quirks"));
+            let (_, words) = line.split_once(' ').unwrap();
+            assert!(!words.trim().is_empty() && !words.contains(['{', '}', '_']), "{name}: {line}");
+            assert!(!["true", "false", "None", "Some"].iter().any(|w| words.contains(w)), "{name}: {line}");
+        }
+    }
+    assert!(odd >= 15, "only {odd} cards have quirks");
+}
+
 #[test]
 fn the_command_line_is_understood() {
     for line in ["card list --json", "card show a1", "card fit - --json"] {

@@ -140,13 +140,42 @@ fn the_table_sets_measured_beside_expected() {
         "mq-deadline",
         "--seeds",
         "1",
+        "--cpu-cost",
+        "0",
     ]);
     let text = String::from_utf8(o.stdout).unwrap();
+    assert!(text.starts_with("1 policy, 1 seed, processor time 0 ns"), "{text}");
     assert!(
         text.contains("| base | rand+seq | 0.956 | 31.1 | 0.0 | rand4k | 7.50 | 7.50 | 7.70 |"),
         "{text}"
     );
     assert!(text.contains("| mq-deadline | dl | 5/5 (100 %) | 5/5 (100 %) | 12/12 (100 %) |"), "{text}");
+}
+
+#[test]
+fn a_promise_that_was_never_looked_at_is_not_called_kept() {
+    let file = data("scenarios-small.json");
+    let o = cli(&[
+        "--scenarios",
+        &file,
+        "--cards",
+        "base",
+        "--only",
+        "rand+seq",
+        "--sched",
+        "ftb",
+        "--seeds",
+        "1",
+    ]);
+    let text = String::from_utf8(o.stdout).unwrap();
+    let row = |name: &str| text.lines().find(|l| l.starts_with(&format!("| {name} |"))).expect("a row");
+    // No load of this file is interrupted by the card in a way that F10 looks at.
+    let tried = |name: &str| !row(name).contains(" not tried ");
+    assert!(tried("F3") && tried("F4"), "{text}");
+    let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| F")).collect();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.contains(&"| F10 | not tried | – | – |"), "{text}");
+    assert!(rows.iter().all(|r| !r.contains(" | 0 | 0 | ")), "{text}");
 }
 
 #[test]
@@ -160,7 +189,10 @@ fn bad_input_is_one_line_and_a_status() {
         (vec!["--scenarios", &file, "--only", "mixd"], 2, "unknown scenario 'mixd'"),
         (vec!["--scenarios", &file, "--sched", "deadlin"], 2, "deadlin"),
         (vec!["--scenarios", &file, "--seeds", "0"], 2, "--seeds 0"),
+        (vec!["--scenarios", &file, "--seeds", "1,1"], 2, "1 is twice"),
         (vec!["--scenarios", &file, "--cpu-cost", "20"], 2, "--cpu-cost"),
+        (vec!["--scenarios", &file, "--cpu-cost", "-20us"], 2, "'-20us' is negative"),
+        (vec!["--cpu-cost", "0"], 2, "not provided: --scenarios <FILE>; see"),
         (vec!["--scenarios", &file, "--out", "x.png"], 2, ".html"),
         (vec!["--scenarios", "/nowhere.json"], 1, "/nowhere.json"),
         (vec!["--scenarios", bad], 1, "`scenarios.mixed.streams[0].win`"),
@@ -169,6 +201,7 @@ fn bad_input_is_one_line_and_a_status() {
         let text = String::from_utf8(o.stderr).unwrap();
         assert_eq!(o.status.code(), Some(status), "{args:?}: {text}");
         assert!(text.contains(named) && text.lines().count() == 1, "{args:?}: {text}");
+        assert!(text.starts_with("mmc-lab compare: "), "{text}");
         assert!(o.stdout.is_empty());
     }
     std::fs::remove_file(bad).unwrap();

@@ -283,7 +283,9 @@ fn wrong_usage_is_refused_with_nothing_on_the_output() {
         let got = lab(args, "");
         assert!(got.status == 2 && got.out.is_empty() && !got.err.is_empty(), "{args:?}: {got:?}");
     }
-    for args in [&["/no/such/place"][..], &["cid", "/no/such/place"], &["cid", "Cargo.toml"]] {
+    for args in
+        [&["/no/such/place"][..], &["cid", "/no/such/place"], &["cid", "Cargo.toml"], &["csd", "nofile"]]
+    {
         let got = lab(args, "");
         assert!(got.status == 1 && got.out.is_empty(), "{args:?}: {got:?}");
     }
@@ -355,6 +357,29 @@ fn a_card_directory_is_decoded_whole() {
     let empty = Folder::with("empty", &[]);
     assert!(lab(&[empty.path()], "").err[0].contains("no register is there"));
     assert_eq!(lab(&[empty.path(), "00"], "").status, 2);
+}
+
+/// Whoever names a directory gets an answer, whatever lies in it.
+#[test]
+#[cfg(unix)]
+fn a_directory_with_what_is_no_register_is_no_trap() {
+    let long = "0".repeat((1 << 20) + 1);
+    let cid = "1501004d3847314743035eed272750ff\n";
+    let trap = Folder::with("trap", &[("elsewhere", cid), ("ssr", &long)]);
+    let at = |name: &str| trap.0.join(name);
+    for fifo in ["csd", "type"] {
+        assert!(std::process::Command::new("mkfifo").arg(at(fifo)).status().unwrap().success());
+    }
+    std::os::unix::fs::symlink("/dev/zero", at("ocr")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", at("cid")).unwrap();
+    std::fs::create_dir(at("scr")).unwrap();
+    let got = lab(&[trap.path()], "");
+    assert_eq!(got.status, 1);
+    assert!(got.out.contains("M8G1GC"), "a link to a file is followed: {}", got.out);
+    for (name, why) in [("csd", "regular"), ("ocr", "regular"), ("scr", "regular"), ("ssr", "1 MiB")] {
+        let line = got.err.iter().find(|e| e.starts_with(&format!("{name}: {name}: "))).expect(name);
+        assert!(line.contains("cannot be read") && line.contains(why), "{line}");
+    }
 }
 
 #[test]

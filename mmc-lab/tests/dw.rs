@@ -120,11 +120,15 @@ fn nonsense_is_one_line_that_names_the_value() {
         (&["dw", "regs"], "STATUS:", 1, "line 1: no value"),
         (&["dw", "regs"], "0x46: 0", 1, "'0x46'"),
         (&["dw", "regs"], "\u{0}\u{1}=\n", 1, "line 1"),
+        (&["dw", "regs"], "\u{1b}[2J: 1\n", 1, r"'\u{1b}[2J' is not a register"),
+        (&["dw", "regs"], "CMD: 1\u{7}\n", 1, r"'1\u{7}' is not a hexadecimal"),
     ] {
         let out = lab(args, input);
         let error = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(status), "{args:?}: {error}");
         assert!(error.contains(named) && error.trim_end().lines().count() == 1, "{args:?}: {error}");
+        assert!(error.starts_with("mmc-lab dw: "), "{error}");
+        assert!(!error.trim_end().contains(char::is_control), "{args:?}: {error:?}");
         assert!(out.stdout.is_empty());
     }
 }

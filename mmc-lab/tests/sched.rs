@@ -294,7 +294,61 @@ fn the_bounds_of_a_setting_are_printed_with_their_time_or_the_reason_why_there_i
     assert!(bounds(&["kyber"]).contains("a read behind all others: 207 dispatches"));
     assert!(bounds(&["none"]).contains("any: 127 dispatches"));
     for name in mmc_sched::AnyPolicy::NAMES {
-        assert!(bounds(&[name]).starts_with("longest waits "), "{name}");
+        let text = bounds(&[name]);
+        assert!(text.starts_with("longest waits ") && text.lines().count() > 1, "{name}: {text}");
+    }
+}
+
+#[test]
+fn the_bounds_of_ftb_are_those_of_its_proof_and_follow_its_settings() {
+    let bounds = |args: &[&str]| {
+        let out = lab(&[&["ftb", "--bound", "160ms"], args].concat(), b"");
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    };
+    let text = bounds(&[]);
+    // F3 with q = C = 160 ms, a slot of 400 ms and two slots in the device: 2 C + 2 (2q + 400 + C) + 4 C, and
+    // 16 C + 16 (...) + 4 C.
+    assert!(text.contains("one of two streams, alone in its stream: "), "{text}");
+    assert!(text.contains("2.720 s charged to all before it goes, 2720 dispatches"), "{text}");
+    assert!(text.contains("17.280 s charged to all before it goes"), "{text}");
+    // 32 C + 2 (...) + 4 C for the last of sixteen.
+    assert!(text.contains("7.520 s charged to all before it goes"), "{text}");
+    assert!(text.contains("a flusher's, one of two beside a sync stream: "), "{text}");
+    assert!(
+        text.contains("requests come at the head: no bound: requests inserted at the head go first"),
+        "{text}"
+    );
+    // Without write slots a turn is a command and the head starts.
+    assert!(
+        bounds(&["--set", "device_slots=32"]).contains("7.680 s charged"),
+        "{}",
+        bounds(&["--set", "device_slots=32"])
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_a_failure_and_a_reader_that_has_gone_is_none() {
+    for args in [
+        &["sched", "bfq", "--bound", "1s"][..],
+        &["bench", "sched", "--sched", "none", "--depths", "1", "--runs", "1", "--requests", "1"],
+        &["bench", "sched", "--sched", "none", "--depths", "1", "--runs", "1", "--requests", "1", "--table"],
+    ] {
+        let run = |to: Stdio| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_mmc-lab"));
+            program.args(args).stdout(to).output().expect("the program ends")
+        };
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let out = run(full.into());
+        let error = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {error}");
+        let begin = format!("mmc-lab {}: cannot write the output: ", args[0]);
+        assert!(error.starts_with(&begin) && error.lines().count() == 1, "{args:?}: {error}");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let out = run(writer.into());
+        assert!(out.status.success() && out.stderr.is_empty(), "{args:?}: {out:?}");
     }
 }
 
@@ -316,6 +370,7 @@ fn wrong_usage_is_one_line_that_names_the_value_with_status_2() {
         let error = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(named) && error.trim_end().lines().count() == 1, "{args:?}: {error}");
+        assert!(error.starts_with("mmc-lab sched: "), "{error}");
         assert!(out.stdout.is_empty());
     }
 }

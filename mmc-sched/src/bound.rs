@@ -13,7 +13,7 @@
 //! | [`bfq`] | (Q + ℓ + B)·Φ/w + B | sectors charged after arrival |
 //! | [`kyber`] | m + (⌊m/b⌋ + 1)·(26 − b) | dispatches after arrival |
 //! | [`cfq`] | none | |
-//! | `ftb` | its own: TP1 to TP3 | time, see `docs/ftb.md` |
+//! | `ftb` | F3 and F4, in `ftb::bound` | time, see `docs/ftb.md` |
 //!
 //! `mq-deadline` and `deadline`: B is `fifo_batch` (at least 1), s is `writes_starved` (at least 1), p the requests
 //! ahead in the list of its direction when it is due, q the older ones in the classes below real time. `bfq`: B is

@@ -2,10 +2,10 @@
 
 use super::bonnie::parse_policies;
 use crate::experiment::PolicySpec;
+use crate::output;
 use crate::sched_bench::{Bench, FAIR, WORKLOADS, Workload};
 use mmc_sched::{AnyPolicy, Policy};
 use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -82,41 +82,9 @@ pub fn run(args: &Args) -> ExitCode {
     };
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
-        Err(e) => {
-            eprintln!("mmc-lab: {e}");
-            return ExitCode::from(2);
-        }
+        Err(e) => return output::fail("bench", e, 2),
     };
-    let mut out = std::io::stdout().lock();
-    if args.table && writeln!(out, "{}", row("policy", "workload", "depth", "streams", "ns")).is_err() {
-        return ExitCode::SUCCESS;
-    }
-    for (policy, workload, depth, streams) in plan.cases() {
-        let ns = bench(policy, workload, depth, streams)
-            .and_then(|mut bench| bench.measure(plan.runs, plan.requests));
-        let ns = match ns {
-            Ok(ns) => (ns * 10.0).round() / 10.0,
-            Err(e) => {
-                eprintln!("mmc-lab: {e}");
-                return ExitCode::from(1);
-            }
-        };
-        let label = policy.label();
-        let line = if args.table {
-            row(&label, workload.name(), depth, streams, format!("{ns:.1}"))
-        } else {
-            serde_json::json!({
-                "policy": label, "workload": workload.name(), "depth": depth, "streams": streams,
-                "ns_median": ns, "runs": plan.runs,
-            })
-            .to_string()
-        };
-        // A closed pipe (`| head`) is the reader's wish.
-        if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-            return ExitCode::SUCCESS;
-        }
-    }
-    ExitCode::SUCCESS
+    plan.measure(args.table).err().unwrap_or(ExitCode::SUCCESS)
 }
 
 fn row(policy: &str, workload: &str, depth: impl Display, streams: impl Display, ns: impl Display) -> String {
@@ -136,13 +104,10 @@ fn explain(size: &str) -> ExitCode {
     let bytes = match crate::units::parse_size(size) {
         Ok(bytes) if (1 << 20..=64 << 30).contains(&bytes) => bytes,
         Ok(_) => {
-            eprintln!("mmc-lab bench: --size {size} is out of range: accepted are 1M to 64G");
-            return ExitCode::from(2);
+            let why = format!("--size {size} is out of range: accepted are 1M to 64G");
+            return output::fail("bench", why, 2);
         }
-        Err(e) => {
-            eprintln!("mmc-lab bench: --size: {e}");
-            return ExitCode::from(2);
-        }
+        Err(e) => return output::fail("bench", format_args!("--size: {e}"), 2),
     };
     match crate::explain_bench::measure(bytes) {
         Ok(m) => {
@@ -151,12 +116,9 @@ fn explain(size: &str) -> ExitCode {
                 "bytes": m.bytes, "events": m.events, "processor_s": seconds,
                 "events_per_s": (m.events as f64 / seconds).round(),
             });
-            crate::output::print("bench", &format!("{value}\n"), ExitCode::SUCCESS)
+            output::print("bench", &format!("{value}\n"), ExitCode::SUCCESS)
         }
-        Err(e) => {
-            eprintln!("mmc-lab bench: {e}");
-            ExitCode::from(1)
-        }
+        Err(e) => output::fail("bench", e, 1),
     }
 }
 
@@ -202,6 +164,31 @@ impl Plan {
                 depths.flat_map(move |d| streams.iter().map(move |s| (p, *w, *d, *s)))
             })
         })
+    }
+
+    /// Prints a line for each case.
+    fn measure(&self, table: bool) -> Result<(), ExitCode> {
+        if table {
+            output::piece("bench", &(row("policy", "workload", "depth", "streams", "ns") + "\n"))?;
+        }
+        for (policy, workload, depth, streams) in self.cases() {
+            let ns = bench(policy, workload, depth, streams)
+                .and_then(|mut bench| bench.measure(self.runs, self.requests))
+                .map_err(|e| output::fail("bench", e, 1))?;
+            let ns = (ns * 10.0).round() / 10.0;
+            let label = policy.label();
+            let line = if table {
+                row(&label, workload.name(), depth, streams, format!("{ns:.1}"))
+            } else {
+                serde_json::json!({
+                    "policy": label, "workload": workload.name(), "depth": depth, "streams": streams,
+                    "ns_median": ns, "runs": self.runs,
+                })
+                .to_string()
+            };
+            output::piece("bench", &(line + "\n"))?;
+        }
+        Ok(())
     }
 }
 

@@ -86,6 +86,9 @@ pub fn parse_policies(list: &str, sets: &[String]) -> Result<Vec<PolicySpec>, St
         let settings = parts.map(parse_setting).collect::<Result<Vec<_>, _>>()?;
         let spec = PolicySpec { name: name.to_owned(), settings };
         spec.scheduler(1024, Duration::ZERO)?;
+        if policies.contains(&spec) {
+            return Err(format!("'{}' is twice in '{list}'", spec.label()));
+        }
         policies.push(spec);
     }
     for text in sets {
@@ -167,10 +170,7 @@ pub fn run(args: &Args) -> ExitCode {
     let (config, policies) =
         match args.config().and_then(|c| Ok((c, parse_policies(&args.sched, &args.sets)?))) {
             Ok(v) => v,
-            Err(e) => {
-                eprintln!("mmc-lab: {e}");
-                return ExitCode::from(2);
-            }
+            Err(e) => return output::fail("bonnie", e, 2),
         };
     let report = match (&args.out, args.json) {
         (Some(path), _) => Some(path.clone()),
@@ -179,14 +179,13 @@ pub fn run(args: &Args) -> ExitCode {
     };
     // Looked at without opening: nothing is written when the run fails.
     if let Err(e) = [&report, &args.svg].into_iter().flatten().try_for_each(|p| writable(p)) {
-        eprintln!("mmc-lab: {e}");
-        return ExitCode::from(1);
+        return output::fail("bonnie", e, 1);
     }
     let results = match run_all(&config, &policies) {
         Ok(r) => r,
         Err(e) => {
-            eprintln!("mmc-lab: {e}");
-            return ExitCode::from(if matches!(e, RunError::Setup(_)) { 2 } else { 1 });
+            let status = if matches!(e, RunError::Setup(_)) { 2 } else { 1 };
+            return output::fail("bonnie", e, status);
         }
     };
     let (outcomes, real): (Vec<Outcome>, Vec<f64>) = results.into_iter().unzip();
@@ -206,8 +205,7 @@ pub fn run(args: &Args) -> ExitCode {
             Ok(()) if !args.json => out.push_str(&format!("\nreport: {}\n", path.display())),
             Ok(()) => {}
             Err(e) => {
-                eprintln!("mmc-lab bonnie: cannot write {}: {e}", path.display());
-                status = ExitCode::from(1);
+                status = output::fail("bonnie", format_args!("cannot write {}: {e}", path.display()), 1);
             }
         }
     }
@@ -301,6 +299,7 @@ mod tests {
             ("mq-deadline:fifo_batch", None, "'fifo_batch'"),
             ("none", Some("slice_idle=8"), "slice_idle"),
             ("mq-deadline,,bfq", None, "mq-deadline,,bfq"),
+            ("none,bfq:slice_idle=0,bfq:slice_idle=0", None, "'bfq:slice_idle=0' is twice"),
         ] {
             let sets: Vec<String> = sets.into_iter().map(str::to_owned).collect();
             let e = parse_policies(list, &sets).unwrap_err();

@@ -1,8 +1,10 @@
 //! `mmc-lab card`: the cards of the zoo, and what a trace says of a card.
 
+mod quirks;
+
 use crate::fit::{Fitted, Value, fit_profile, read};
 use crate::units::format_size;
-use mmc_mock::card::{Capacity, MmcQuirks, Quirks, Uhs};
+use mmc_mock::card::{Capacity, MmcQuirks, Quirks, Uhs, Version};
 use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use serde_json::json;
@@ -67,10 +69,7 @@ pub fn run(args: &Args) -> ExitCode {
     };
     match answer {
         Ok(text) => crate::output::print("card", &text, ExitCode::SUCCESS),
-        Err((status, error)) => {
-            eprintln!("mmc-lab card: {error}");
-            ExitCode::from(status)
-        }
+        Err((status, error)) => crate::output::fail("card", error, status),
     }
 }
 
@@ -132,7 +131,7 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
             facts.push(("ext_csd", hex(&ext[..])));
         }
         if config.quirks != MmcQuirks::default() {
-            facts.push(("quirks", format!("{:?}", config.quirks)));
+            facts.push(("quirks", quirks::mmc(&config.quirks)));
         }
         return Ok(describe([p.name, p.what, p.host, p.source], &facts, json));
     }
@@ -157,7 +156,7 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
         ("sectors", config.sectors.to_string()),
         ("capacity", format_size(config.sectors * 512)),
         ("addressing", if config.capacity() == Capacity::Standard { "bytes" } else { "sectors" }.into()),
-        ("version", format!("{:?}", config.version)),
+        ("version", version(config.version).into()),
         ("cmd23", yes(config.cmd23)),
         ("high_speed", yes(config.high_speed)),
         ("uhs", config.uhs.map_or("no".into(), uhs)),
@@ -167,7 +166,7 @@ pub fn show(name: &str, json: bool) -> Result<String, String> {
         ("ssr", hex(&config.ssr(4))),
     ];
     if config.quirks != Quirks::default() {
-        facts.push(("quirks", format!("{:?}", config.quirks)));
+        facts.push(("quirks", quirks::sd(&config.quirks)));
     }
     let words = zoo::list().iter().find(|p| p.name == name).map(|p| [p.name, p.what, p.host, p.source]);
     Ok(describe(words.unwrap_or_default(), &facts, json))
@@ -195,6 +194,15 @@ fn uhs(it: Uhs) -> String {
     let modes = [(it.sdr50, "SDR50"), (it.ddr50, "DDR50"), (it.sdr104, "SDR104")];
     let modes = modes.into_iter().filter(|m| m.0).map(|m| m.1);
     ["SDR12", "SDR25"].into_iter().chain(modes).collect::<Vec<_>>().join(", ")
+}
+/// The version of the physical layer.
+const fn version(it: Version) -> &'static str {
+    match it {
+        Version::V1_0 => "1.0x",
+        Version::V1_1 => "1.10",
+        Version::V2 => "2.00",
+        Version::V3 => "3.0x",
+    }
 }
 fn yes(it: bool) -> String {
     if it { "yes" } else { "no" }.to_owned()
@@ -244,7 +252,7 @@ fn profile_text(name: &str, p: &Profile) -> String {
 }
 
 fn fit(file: &Path, json: bool) -> Result<String, String> {
-    let name = file.display();
+    let name = crate::output::named(file);
     let unreadable = |e: io::Error| format!("cannot read {name}: {e}");
     let mut input = if file == Path::new("-") {
         crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?
@@ -258,7 +266,7 @@ fn fit(file: &Path, json: bool) -> Result<String, String> {
         value["profile"] = found.profile().map_or(serde_json::Value::Null, |p| profile_json("fitted", &p));
         return Ok(format!("{value}\n"));
     }
-    Ok(text(&found, &name.to_string()))
+    Ok(text(&found, &name))
 }
 
 /// A fit for people.

@@ -5,6 +5,7 @@ use crate::compare::file::{self, Scenarios};
 use crate::compare::plot;
 use crate::compare::run::{Job, Outcome, Spec};
 use crate::compare::table::Results;
+use crate::output;
 use crate::units::parse_time;
 use mmc_sched::{AnyPolicy, NoPolicy};
 use std::io::IsTerminal;
@@ -95,11 +96,15 @@ fn parse_seeds(text: &str) -> Result<Vec<u64>, String> {
     let bad =
         || format!("--seeds {text}: write a number of seeds from 1 to 1000, or a list of seeds with commas");
     if text.contains(',') {
-        return text
-            .split(',')
-            .filter(|s| !s.trim().is_empty())
-            .map(|s| s.trim().parse().map_err(|_| bad()))
-            .collect();
+        let mut seeds = Vec::new();
+        for word in text.split(',').map(str::trim).filter(|s| !s.is_empty()) {
+            let seed = word.parse().map_err(|_| bad())?;
+            if seeds.contains(&seed) {
+                return Err(format!("--seeds {text}: {seed} is twice in it"));
+            }
+            seeds.push(seed);
+        }
+        return if seeds.is_empty() { Err(bad()) } else { Ok(seeds) };
     }
     match text.trim().parse() {
         Ok(n @ 1..=1000) => Ok((1..=n).collect()),
@@ -150,20 +155,14 @@ fn plan<'a>(args: &Args, file: &'a Scenarios) -> Result<Vec<(&'a str, &'a str)>,
 /// Runs the command.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
-    let usage = |e: String| {
-        eprintln!("mmc-lab: {e}");
-        ExitCode::from(2)
-    };
-    let bad = |e: String| {
-        eprintln!("mmc-lab: {e}");
-        ExitCode::from(1)
-    };
+    let usage = |e: String| output::fail("compare", e, 2);
+    let bad = |e: String| output::fail("compare", e, 1);
     let (specs, missing) = match parse_policies(&args.sched) {
         Ok(v) => v,
         Err(e) => return usage(e),
     };
     for name in &missing {
-        eprintln!("mmc-lab: this build has no {name}: left out");
+        eprintln!("mmc-lab compare: this build has no {name}: left out");
     }
     if specs.is_empty() {
         return usage(format!("this build has none of '{}'", args.sched));
@@ -215,12 +214,11 @@ pub fn run(args: &Args) -> ExitCode {
         return bad(format!("cannot write {}: {e}", path.display()));
     }
     let out = if args.json { results.json_lines() } else { results.markdown() };
-    let broken = results.broken();
-    if broken > 0 {
-        eprintln!("mmc-lab: ftb broke its promises {broken} times: see the last table");
-    }
-    let code = if broken > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS };
-    crate::output::print("compare", &out, code)
+    let code = match results.broken() {
+        0 => ExitCode::SUCCESS,
+        broken => bad(format!("ftb broke its promises {broken} times: see the last table")),
+    };
+    output::print("compare", &out, code)
 }
 
 /// Runs everything on as many threads as there are processors; the order of the results does not depend on it.
@@ -314,6 +312,7 @@ mod tests {
         }
         assert_eq!(parse_seeds("3"), Ok(vec![1, 2, 3]));
         assert_eq!(parse_seeds("7,"), Ok(vec![7]));
+        assert!(parse_seeds("3,1,3").unwrap_err().contains("3 is twice") && parse_seeds(",").is_err());
         assert!(parse_seeds("0").is_err() && parse_seeds("x").is_err() && parse_seeds("1,x").is_err());
     }
 }

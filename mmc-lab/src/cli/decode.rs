@@ -91,10 +91,11 @@ impl Answer {
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
     let answer = answer(args, &mut std::io::stdin().lock());
+    let mut status = ExitCode::SUCCESS;
     for line in &answer.err {
-        eprintln!("mmc-lab decode: {line}");
+        status = crate::output::fail("decode", line, answer.status);
     }
-    crate::output::print("decode", &answer.out, ExitCode::from(answer.status))
+    crate::output::print("decode", &answer.out, status)
 }
 
 /// The same without a process: `input` is the standard input.
@@ -158,7 +159,12 @@ pub fn answer(args: &Args, input: &mut dyn Read) -> Answer {
     if matters && dialect.or(implied).is_none() {
         decoded.notes.push("taken for an SD card's; --mmc or --spi reads it otherwise".into());
     }
-    let out = if args.json { format!("{}\n", decoded.to_json()) } else { table(&decoded, "") };
+    let out = match (args.json, decoded.fields.is_empty()) {
+        (true, _) => format!("{}\n", decoded.to_json()),
+        // A note on nothing is noise.
+        (false, true) => String::new(),
+        (false, false) => table(&decoded, ""),
+    };
     let err: Vec<String> = decoded.faults.iter().map(|f| format!("{}: {f}", kind.name())).collect();
     Answer { out, status: u8::from(!err.is_empty()), err }
 }

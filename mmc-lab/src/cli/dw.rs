@@ -63,10 +63,7 @@ pub fn run(args: &Args) -> ExitCode {
 fn print(text: Result<String, String>, status: u8) -> ExitCode {
     match text {
         Ok(text) => crate::output::print("dw", &text, ExitCode::SUCCESS),
-        Err(e) => {
-            eprintln!("mmc-lab: {e}");
-            ExitCode::from(status)
-        }
+        Err(e) => crate::output::fail("dw", e, status),
     }
 }
 

@@ -117,10 +117,7 @@ pub fn run(args: &Args) -> ExitCode {
         .and_then(|found| if args.json { json(&found) } else { Ok(text(&found, &args.file)) })
     {
         Ok(text) => text,
-        Err(failure) => {
-            eprintln!("mmc-lab explain: {failure}");
-            return failure.status().into();
-        }
+        Err(failure) => return crate::output::fail("explain", &failure, failure.status()),
     };
     crate::output::print("explain", &text, ExitCode::SUCCESS)
 }
@@ -133,7 +130,7 @@ pub fn run(args: &Args) -> ExitCode {
 pub fn explain(args: &Args) -> Result<Explanation, Failure> {
     let options = options(args)?;
     let wanted = args.dev.as_deref().map(device).transpose()?;
-    let name = args.file.display();
+    let name = crate::output::named(&args.file);
     let unreadable = |error: io::Error| Failure::Input(format!("cannot read {name}: {error}"));
     let mut found = Reading::new(options, wanted);
     let end = if args.file == Path::new("-") {
@@ -144,7 +141,7 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
         std::fs::File::open(&args.file).map_err(unreadable)?;
         crate::trace::read_file(&args.file, |line| found.line(line))
     };
-    let mut found = found.conclude(&name.to_string(), end)?;
+    let mut found = found.conclude(&name, end)?;
     if let Some(log) = &args.dmesg {
         let mut text = Vec::new();
         let read = crate::trace::open(log).and_then(|file| file.take(LONGEST_LOG).read_to_end(&mut text));
@@ -377,7 +374,7 @@ pub fn text(found: &Explanation, file: &Path) -> String {
     let _ = writeln!(
         out,
         "\n{}: {events} block events of device {major},{minor} in {}: {} requests of {} tasks,\n{} read, {} written.",
-        file.display(),
+        crate::output::named(file),
         format_time(took),
         report.requests,
         report.tasks,

@@ -1,5 +1,6 @@
 //! `mmc-lab sched`: one policy by hand, over standard input.
 
+use crate::output;
 use crate::sched_shell::Shell;
 use crate::sched_shell::bounds::table;
 use crate::units::parse_time;
@@ -49,37 +50,24 @@ pub fn run(args: &Args) -> ExitCode {
     let shell = settings(&args.sets).and_then(|sets| Shell::new(&args.policy, args.rules.as_deref(), &sets));
     let mut shell = match shell {
         Ok(shell) => shell,
-        Err(e) => {
-            eprintln!("mmc-lab: {e}");
-            return ExitCode::from(2);
-        }
+        Err(e) => return output::fail("sched", e, 2),
     };
     if let Some(text) = &args.bound {
         let slowest = match parse_time(text) {
             Ok(ns) if ns > 0 => Duration::from_nanos(ns),
             Ok(_) => {
-                eprintln!("mmc-lab: --bound {text}: no device serves a request in no time");
-                return ExitCode::from(2);
+                let why = format!("--bound {text}: no device serves a request in no time");
+                return output::fail("sched", why, 2);
             }
-            Err(e) => {
-                eprintln!("mmc-lab: --bound: {e}");
-                return ExitCode::from(2);
-            }
+            Err(e) => return output::fail("sched", format_args!("--bound: {e}"), 2),
         };
-        let mut out = std::io::stdout().lock();
-        for line in table(&shell, slowest) {
-            // A closed pipe is the reader's wish.
-            if writeln!(out, "{line}").is_err() {
-                break;
-            }
-        }
-        return ExitCode::SUCCESS;
+        let text = table(&shell, slowest).join("\n") + "\n";
+        return output::print("sched", &text, ExitCode::SUCCESS);
     }
     match converse(&mut shell, std::io::stdin().lock(), std::io::stdout().lock()) {
         // A closed pipe (`| head`) is the reader's wish.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            eprintln!("mmc-lab: the conversation broke off: {e}");
-            ExitCode::from(1)
+            output::fail("sched", format_args!("the conversation broke off: {e}"), 1)
         }
         _ => ExitCode::SUCCESS,
     }

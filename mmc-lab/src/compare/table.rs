@@ -57,11 +57,11 @@ impl Results {
         let mut out = String::new();
         let _ = writeln!(
             out,
-            "{} policies, {} seeds, processor time {} a command. Efficiencies and rates are means over the seeds, latencies \
+            "{}, {}, processor time {} a command. Efficiencies and rates are means over the seeds, latencies \
              the worst seed's p50, p99 and max in ms, stalls of the card and waits for tags included. `–`: a run \
              completed none.",
-            self.specs.len(),
-            self.seeds.len(),
+            counted(self.specs.len(), "policy", "policies"),
+            counted(self.seeds.len(), "seed", "seeds"),
             crate::units::format_time(self.cpu_cost),
         );
         if self.specs.len() > 1 {
@@ -264,7 +264,11 @@ impl Results {
                 "\n## What `ftb` promises\n\n| | looked at | broken | largest measured/bound |\n|---|---|---|---|"
             );
             for (name, c) in NAMES.iter().zip(sum) {
-                let _ = writeln!(out, "| {name} | {} | {} | {:.2} |", c.checks, c.broken, c.worst);
+                let _ = if c.checks == 0 {
+                    writeln!(out, "| {name} | not tried | – | – |")
+                } else {
+                    writeln!(out, "| {name} | {} | {} | {:.2} |", c.checks, c.broken, c.worst)
+                };
             }
             if !broken.is_empty() {
                 let _ = write!(out, "\nBroken:\n\n{broken}");
@@ -349,4 +353,8 @@ impl Results {
             "ftb_checks": if spec.name == "ftb" { Value::Object(broken) } else { Value::Null },
         })
     }
+}
+
+fn counted(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }

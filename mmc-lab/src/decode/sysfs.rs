@@ -3,7 +3,8 @@
 use super::{Context, Decoded, Fault, Kind, decode_text, parse_hex};
 use mmc_proto::command::Dialect;
 use mmc_proto::register::{ExtCsd, MmcCsd, ext_csd};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// Files that hold registers. An `ext_csd` is in debugfs on a real machine; copies of both are often kept together.
@@ -15,6 +16,23 @@ const FILES: [(&str, Kind); 6] = [
     ("ocr", Kind::Ocr),
     ("ext_csd", Kind::ExtCsd),
 ];
+
+/// The longest file that is read; no register is as long.
+const LONGEST: u64 = 1 << 20;
+
+/// The text of a regular file, or of one that a symbolic link leads to; anything else may never end, or never begin.
+fn text(path: &Path) -> io::Result<String> {
+    // Looked at before it is opened: that alone waits for a writer of a FIFO.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(io::Error::other("it is longer than 1 MiB, as no register is"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// Every register in the directory at `path`, or the one asked for, by the name of its file.
 ///
@@ -30,7 +48,7 @@ pub fn directory(
     dialect: Option<Dialect>,
     ext_csd_rev: Option<u8>,
 ) -> Result<Vec<(&'static str, Decoded)>, String> {
-    let read = |name: &str| std::fs::read(path.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
+    let read = |name: &str| text(&path.join(name));
     let found: Vec<(&'static str, Kind, io::Result<String>)> = FILES
         .iter()
         .filter(|(_, kind)| only.is_none_or(|only| only == *kind))

@@ -4,8 +4,9 @@
 
 use super::Shell;
 use mmc_sched::bound::{self, Bound, Share, Waiting};
+use mmc_sched::ftb::bound::{Turn, dispatches, service, time};
 use mmc_sched::mq_deadline::Rules;
-use mmc_sched::{AnyPolicy, MqDeadline, Op};
+use mmc_sched::{AnyPolicy, Ftb, MqDeadline, Op, Policy as _};
 use mmc_time::Duration;
 
 /// Requests queued, as many as a card's block layer has tags.
@@ -15,16 +16,27 @@ const IN_DEVICE: u32 = 2;
 /// Sectors of the largest request.
 const LARGEST: u32 = 1024;
 
+/// No command takes less: for `ftb`, whose bounds are of time, in dispatches.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// Which request, and its bound.
 type Line = (&'static str, Bound);
 
 /// One line for each kind of request; the device needs `slowest` for one request at most.
 #[must_use]
 pub fn table(shell: &Shell, slowest: Duration) -> Vec<String> {
-    let (after, lines) = match shell {
-        Shell::Kernel(s) => ("after the deadline", mq_deadline(s.policy())),
-        Shell::Streams(s) => streams(s.policy()),
-    };
+    match shell {
+        Shell::Kernel(s) => counted(DEADLINE, mq_deadline(s.policy()), slowest),
+        Shell::Streams(s) => streams(s.policy(), slowest),
+    }
+}
+
+/// From when bounds count.
+const ARRIVAL: &str = "after the arrival";
+const DEADLINE: &str = "after the deadline";
+
+/// Bounds in dispatches or sectors, with their time.
+fn counted(after: &str, lines: Vec<Line>, slowest: Duration) -> Vec<String> {
     let head = format!(
         "longest waits {after}; {DEPTH} requests of up to {LARGEST} sectors queued, {IN_DEVICE} at the device, {slowest} each at most"
     );
@@ -64,10 +76,43 @@ fn mq_deadline(policy: &MqDeadline) -> Vec<Line> {
     lines
 }
 
-/// From when the bounds count, and they.
-fn streams(policy: &AnyPolicy) -> (&'static str, Vec<Line>) {
-    const ARRIVAL: &str = "after the arrival";
-    match policy {
+/// F3 and F4 of `docs/ftb.md`, which count time.
+fn ftb(policy: &Ftb, slowest: Duration) -> Vec<String> {
+    let equal = |streams: u32| Turn::new(100, 100 * u64::from(streams), streams, slowest);
+    let shortest = slowest.min(SHORTEST);
+    let head = format!(
+        "longest waits after the arrival, beside what the card stands still; equal weights, a command takes \
+         {shortest} to {slowest}"
+    );
+    let line = |(what, x): (&str, Turn)| match (
+        service(policy, x),
+        time(policy, x),
+        dispatches(policy, x, shortest),
+    ) {
+        (Ok(charged), Ok(time), Bound::Dispatches(n)) => {
+            format!(
+                "{what}: {time} until it is done, {charged} charged to all before it goes, {n} dispatches"
+            )
+        }
+        (Err(why), ..) | (_, Err(why), _) | (.., Bound::Unbounded(why)) => format!("{what}: no bound: {why}"),
+        (.., Bound::Sectors(n)) => format!("{what}: {n} sectors"),
+    };
+    let turns = [
+        ("a sync request, one of two streams, alone in its stream", equal(2)),
+        ("a sync request, one of sixteen streams", equal(16)),
+        (
+            "the last of sixteen sync requests of a stream, one of two",
+            Turn { own: slowest.saturating_mul(16), ..equal(2) },
+        ),
+        ("a flusher's, one of two beside a sync stream", Turn { flushers: true, ..equal(3) }),
+        ("any, while requests come at the head", Turn { at_head: true, ..equal(2) }),
+    ];
+    std::iter::once(head).chain(turns.into_iter().map(line)).collect()
+}
+
+fn streams(policy: &AnyPolicy, slowest: Duration) -> Vec<String> {
+    let (after, lines) = match policy {
+        AnyPolicy::Ftb(p) => return ftb(p, slowest),
         AnyPolicy::None(_) => (ARRIVAL, vec![("any", bound::none(DEPTH))]),
         AnyPolicy::Deadline(p) => {
             let of = |x| bound::deadline(p.tunables(), x);
@@ -83,7 +128,7 @@ fn streams(policy: &AnyPolicy) -> (&'static str, Vec<Line>) {
                     of(Waiting { at_head: true, ..Waiting::new(true, 0) }),
                 ),
             ];
-            ("after the deadline", lines)
+            (DEADLINE, lines)
         }
         AnyPolicy::Bfq(p) => {
             let equal = Share::new(40, 80, LARGEST);
@@ -117,6 +162,7 @@ fn streams(policy: &AnyPolicy) -> (&'static str, Vec<Line>) {
             ];
             (ARRIVAL, lines)
         }
-        _ => ("as docs/ftb.md proves them (TP1 to TP3); none is in bound.rs", Vec::new()),
-    }
+        other => return vec![format!("longest waits: no bound is known for {}", other.name())],
+    };
+    counted(after, lines, slowest)
 }

@@ -279,8 +279,8 @@ fn decode(text: &str, json: bool) -> Result<String, String> {
         };
         let mut any = false;
         for word in words.split_whitespace() {
-            let value =
-                hex(word).ok_or_else(|| at(format!("'{word}' is not a hexadecimal word of 32 bits")))?;
+            let value = hex(word)
+                .ok_or_else(|| at(format!("'{}' is not a hexadecimal word of 32 bits", shown(word))))?;
             show(&mut out, offset, value, json);
             offset = offset.wrapping_add(4) & OFFSETS;
             any = true;
@@ -307,11 +307,17 @@ fn place(key: &str) -> Result<u32, String> {
         return Ok(r.0);
     }
     let digits = key.strip_prefix("0x").unwrap_or(key);
+    let key = shown(key);
     match u64::from_str_radix(digits, 16) {
         Ok(address) if address & 3 == 0 => Ok(address as u32 & OFFSETS),
         Ok(_) => Err(format!("'{key}' is not the address of a register: they are on multiples of 4")),
         Err(_) => Err(format!("'{key}' is not a register of this controller, nor an offset in hexadecimal")),
     }
+}
+
+/// What somebody wrote, without characters that do things to a terminal.
+fn shown(text: &str) -> std::str::EscapeDebug<'_> {
+    text.escape_debug()
 }
 
 fn hex(word: &str) -> Option<u32> {
