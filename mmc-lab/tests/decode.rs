@@ -373,7 +373,7 @@ fn a_directory_with_what_is_no_register_is_no_trap() {
     std::os::unix::fs::symlink("/dev/zero", at("ocr")).unwrap();
     std::os::unix::fs::symlink("elsewhere", at("cid")).unwrap();
     std::fs::create_dir(at("scr")).unwrap();
-    let got = lab(&[trap.path()], "");
+    let got = lab(&[trap.path(), "--mmc"], "");
     assert_eq!(got.status, 1);
     assert!(got.out.contains("M8G1GC"), "a link to a file is followed: {}", got.out);
     for (name, why) in [("csd", "regular"), ("ocr", "regular"), ("scr", "regular"), ("ssr", "1 MiB")] {

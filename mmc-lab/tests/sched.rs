@@ -306,7 +306,7 @@ fn the_bounds_of_ftb_are_those_of_its_proof_and_follow_its_settings() {
         assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).expect("text")
     };
-    let text = bounds(&[]);
+    let text = bounds(&["--set", "device_slots=2"]);
     // F3 with q = C = 160 ms, a slot of 400 ms and two slots in the device: 2 C + 2 (2q + 400 + C) + 4 C, and
     // 16 C + 16 (...) + 4 C.
     assert!(text.contains("one of two streams, alone in its stream: "), "{text}");
@@ -319,12 +319,9 @@ fn the_bounds_of_ftb_are_those_of_its_proof_and_follow_its_settings() {
         text.contains("requests come at the head: no bound: requests inserted at the head go first"),
         "{text}"
     );
-    // Without write slots a turn is a command and the head starts.
-    assert!(
-        bounds(&["--set", "device_slots=32"]).contains("7.680 s charged"),
-        "{}",
-        bounds(&["--set", "device_slots=32"])
-    );
+    // A card that takes 32 has no write slots: 2 C + 2 (2q + C) + 34 C.
+    let text = bounds(&["--set", "device_slots=32"]);
+    assert!(text.contains("6.720 s charged to all before it goes, 6720 dispatches"), "{text}");
 }
 
 #[test]
