@@ -357,9 +357,11 @@ fn status_bits_and_a_card_that_stays_busy_reach_the_caller() {
     assert!(result.unwrap_err().needs_reset());
     assert_eq!(payload.unwrap().0.len(), 4096);
     assert!(b.clock.now().since(start) <= limit);
-    assert!(b.identify().unwrap_err().needs_reset(), "CMD0 alone does not help");
-    b.operate(Operation::Power(Power::Off), Duration::from_secs(1)).0.unwrap();
-    assert!(b.identify().is_ok());
+    let cmd0 = Operation::Command(Command::go_idle_state());
+    b.operate(cmd0, Duration::from_secs(1)).0.unwrap();
+    let status = Operation::Command(Command::send_status(id.traits.rca));
+    assert!(b.operate(status, Duration::from_secs(1)).0.is_err(), "CMD0 alone does not help");
+    assert!(b.identify().is_ok(), "it switches the supply");
 }
 
 #[test]

@@ -5,12 +5,11 @@
 //!   jbd2/mmcblk0-8-83      [000] ....  1031.720477: block_bio_queue: 179,0 WS 3932160 + 8 [jbd2/mmcblk0-8]
 //!   jbd2/mmcblk0-8-83      [000] ....  1031.720483: block_rq_insert: 179,0 WS 4096 () 3932160 + 8 be,0,4 [jbd2/mmcblk0-8]
 //!      ksoftirqd/0-7       [000] ..s.  1031.722389: block_rq_complete: 179,0 WS () 3932160 + 8 [0]
+//!               dd 29315 [001]  5395.956755:   block:block_bio_queue: 7,0 RM 8742 + 2 [dd]
 //! ```
 //!
-//!               dd 29315 [001]  5395.956755:   block:block_bio_queue: 7,0 RM 8742 + 2 [dd]
-//!
-//! (the priority `be,0,4` since 6.x; the last line is perf's). Every line of a block event ends with `]`, so a cut line is never taken for a whole
-//! one. No input makes the reader panic, and it keeps one line at a time.
+//! (the priority `be,0,4` since 6.x; the last line is perf's). Every line of a block event ends with `]`, so a cut line is
+//! never taken for a whole one. No input makes the reader panic, and it keeps one line at a time.
 
 use std::io::{self, BufRead, Read};
 
