@@ -83,7 +83,7 @@ macro_rules! program {
 
 use mmc_hal::{Dma, DmaError, Dir, Mmio, Payload};
 use mmc_proto::command::Command;
-use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Why};
+use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Reply, Why};
 use mmc_time::Instant;
 
 /// Registers that may read as anything.

@@ -2,11 +2,11 @@
 #![no_std]
 #![no_main]
 use core::marker::PhantomData;
-use mmc_block::{Blocking, Disk, Idle, Init, Settings, Tag, identify};
+use mmc_block::{Blocking, Care, Disk, Idle, Init, Settings, Tag, identify};
 use mmc_hal::Gather;
 use mmc_proto::host::{Capabilities, Supervised};
 use mmc_proto::machine::CardTraits;
-use mmc_sched::{AnyPolicy, Op, Queue, Request, Slot, StreamId};
+use mmc_sched::{AnyPolicy, Op, Policy, Queue, Request, Slot, StreamId};
 use mmc_time::{Duration, Instant};
 use no_panic::{AnyEngine, sink};
 
@@ -35,6 +35,13 @@ fn main() {
     let disk = Disk::new(host, Queue::new(slots, policy), card, Gather::new(), tags, Settings::default(), ());
     let Ok(mut disk) = disk else { return };
     sink(disk.prepare_with(Gather::new()).is_ok());
+    let mut slot = Supervised::new(AnyEngine::<Batch>(PhantomData), Duration::from_millis(1));
+    if let Ok(mut init) = Init::new(&Capabilities::new(), Gather::new(), [0; 512]) {
+        if let Ok(found) = identify(&mut slot, &mut init, &mut Timer).0 {
+            let care = Care { cache: sink(true), ..Care::new(&Capabilities::new()) };
+            sink(disk.look_after(found, [0; 512], care, Instant::ZERO).is_ok());
+        }
+    }
     for i in 0..sink(1000_u64) {
         let now = Instant::from_nanos(i);
         let r = Request::new(sink(Op::Read), sink(i), sink(1), StreamId(sink(1)));
@@ -44,8 +51,26 @@ fn main() {
                 sink(disk.abandon(t, now));
             }
         }
+        sink(disk.submit_bare(Request::new(sink(Op::Discard), sink(i), sink(1), StreamId(1)), now).is_ok());
         sink(disk.poll(now));
         sink(disk.take_done().is_some());
+        sink(disk.media());
+        match sink(0) {
+            0 => disk.suspend(),
+            1 => disk.resume(),
+            2 => disk.prepare_power_off(now, now),
+            3 => disk.look_again(),
+            4 => {
+                sink(disk.accept_media());
+            }
+            5 => disk.ask_for_host(),
+            6 => disk.give_back(),
+            _ => {
+                if let Ok(policy) = AnyPolicy::by_name(sink("bfq")) {
+                    sink(disk.replace_policy(policy, now).name());
+                }
+            }
+        }
         sink(*disk.statistics());
     }
     sink(disk.tune(sink("fifo_batch"), sink("1"), Instant::ZERO).is_ok());
@@ -56,6 +81,8 @@ fn main() {
     let mut blocking = Blocking::new(disk, Timer);
     sink(blocking.read(sink(7), [0; 512]).is_ok());
     sink(blocking.write(sink(7), [0; 512]).is_ok());
+    sink(blocking.flush().is_ok());
+    sink(blocking.write_zeroes(sink(7), 1).is_ok());
     blocking.disk().shutdown(Instant::ZERO);
     let mut host = Supervised::new(AnyEngine::<Batch>(PhantomData), Duration::from_millis(1));
     if let Ok(mut init) = Init::new(&Capabilities::new(), Gather::new(), [0; 512]) {
