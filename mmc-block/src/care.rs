@@ -16,9 +16,9 @@ use mmc_hal::Dir;
 use mmc_proto::bus::{Power, Timing};
 use mmc_proto::host::{Capabilities, HostError, Reply};
 use mmc_proto::machine::{
-    CardTraits, Cure, Erase, Extensions, FindExtensions, Identified, Identify, IdentifyError, Machine, Means,
-    Order, POLICY, PowerNotice, Registers, Rule, SdRegister, SlotWatch, SpeedOptions, Step, TalkError,
-    Transfer, TransferCause, TransferOptions, Trouble, Tune, plan,
+    Cure, Erase, Extensions, FindExtensions, Identified, Identify, IdentifyError, Machine, Means, Order,
+    POLICY, PowerNotice, Registers, Rule, SdRegister, SlotWatch, SpeedOptions, Step, TalkError, Transfer,
+    TransferCause, Trouble, Tune, plan,
 };
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::ExtCsd;
@@ -152,17 +152,6 @@ pub(crate) enum Ended {
     Off,
 }
 
-/// A step of an inner machine, its end translated.
-fn outer<T>(step: Step<T>, end: impl FnOnce(T) -> Ended) -> Step<Ended> {
-    match step {
-        Step::Do(action) => Step::Do(action),
-        Step::Bus(bus) => Step::Bus(bus),
-        Step::Power(power) => Step::Power(power),
-        Step::Sleep(time) => Step::Sleep(time),
-        Step::Done(out) => Step::Done(end(out)),
-    }
-}
-
 impl Machine for Chore {
     type Output = Ended;
 
@@ -193,12 +182,12 @@ impl Machine for Chore {
                     *off = Off::Done;
                     Step::Sleep(OFF_TIME)
                 }
-                Off::Done => outer(m.next(last, scratch, now), Ended::Reset),
+                Off::Done => map(m.next(last, scratch, now), Ended::Reset),
             },
-            Self::Find(m) => outer(m.next(last, scratch, now), Ended::Found),
-            Self::Order(m) => outer(m.next(last, scratch, now), |r| Ended::Done(r.map(drop))),
-            Self::Register(m) => outer(m.next(last, scratch, now), Ended::Done),
-            Self::Tune(m) => outer(m.next(last, scratch, now), |r| Ended::Tuned(r.is_ok())),
+            Self::Find(m) => map(m.next(last, scratch, now), Ended::Found),
+            Self::Order(m) => map(m.next(last, scratch, now), |r| Ended::Done(r.map(drop))),
+            Self::Register(m) => map(m.next(last, scratch, now), Ended::Done),
+            Self::Tune(m) => map(m.next(last, scratch, now), |r| Ended::Tuned(r.is_ok())),
             Self::Off(sent) => match last {
                 None if !core::mem::replace(sent, true) => Step::Power(Power::Off),
                 _ => Step::Done(Ended::Off),
@@ -232,6 +221,7 @@ impl Machine for Talk {
     }
 }
 
+/// A step of an inner machine, its end translated.
 fn map<T, U>(step: Step<T>, f: impl FnOnce(T) -> U) -> Step<U> {
     match step {
         Step::Do(action) => Step::Do(action),
@@ -421,10 +411,4 @@ impl<B> Keeper<B> {
         };
         id && self.card.traits.blocks == other.traits.blocks
     }
-}
-
-/// A read or write.
-pub(crate) fn transfer(card: &CardTraits, run: &Run) -> Transfer {
-    let dir = if run.op.is_read() { Dir::Read } else { Dir::Write };
-    Transfer::new(card, dir, run.lba, run.blocks, TransferOptions::default())
 }

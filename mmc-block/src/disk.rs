@@ -1,6 +1,6 @@
 //! A core over a host: the polled front.
 
-use crate::care::{self, Agenda, Care, Chore, Ended, Keeper, Media, Talk, Task};
+use crate::care::{Agenda, Care, Chore, Ended, Keeper, Media, Talk, Task};
 use crate::core::{Abandoned, Core, Job, Settings, Work};
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
@@ -476,10 +476,10 @@ where
     }
 
     fn start(&mut self, job: Job, batch: H::Payload, now: Instant) {
-        let _ = self.core.start(&job, now);
+        let transfer = self.core.start(&job, now);
         let talk = match (&self.keeper, job.run().op) {
             (Some(keeper), Op::Discard | Op::WriteZeroes) => Talk::Erase(keeper.erase(job.run())),
-            _ => Talk::Transfer(care::transfer(self.core.card(), job.run())),
+            _ => Talk::Transfer(transfer),
         };
         self.running = Some(Running { job, conductor: Conductor::new(talk, Some(batch)) });
     }

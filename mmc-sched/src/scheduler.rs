@@ -156,10 +156,7 @@ pub trait Scheduler: Send {
     fn admits(&self, kind: Kind, tags: usize) -> usize;
     /// Whether this request may take a tag now, beside [`admits`](Self::admits): a policy that looks after streams
     /// leaves tags to those that hold none. `false` only while requests are in the pool whose completion changes it.
-    fn admits_request(&self, request: &Request, tags: usize) -> bool {
-        let _ = (request, tags);
-        true
-    }
+    fn admits_request(&self, request: &Request, tags: usize) -> bool;
     /// The tunables, one by one; `None` past the last.
     fn tunable(&self, i: usize) -> Option<TunableInfo>;
     /// Sets a tunable from text, with the parsing and clamping rules of the policy's original.

@@ -5,7 +5,7 @@ use crate::disk::{Disk, Next};
 use crate::error::{BlockError, Refusal};
 use crate::front::async_front::AnyDisk;
 use crate::observer::Observer;
-use crate::tag::Tag;
+use crate::tag::{Done, Tag, Ticket};
 use mmc_hal::{Batch, Payload};
 use mmc_proto::host::Host;
 use mmc_proto::machine::{Conductor, Identified, IdentifyError, Machine, Turn};
@@ -118,47 +118,6 @@ impl<D: AnyDisk, I: Idle> Blocking<D, I> {
         self.run(Op::Write, Flags::SYNC, lba, buffer)
     }
 
-    fn run(
-        &mut self,
-        op: Op,
-        flags: Flags,
-        lba: u64,
-        buffer: D::Buffer,
-    ) -> Result<D::Buffer, Failed<D::Buffer>> {
-        let blocks = u32::try_from(buffer.bytes().div_ceil(crate::SECTOR)).unwrap_or(u32::MAX);
-        let mut request = Request::new(op, lba, blocks, StreamId::default());
-        request.flags = flags;
-        let ticket = match self.disk.submit(request, buffer, self.idle.now()) {
-            Ok(ticket) => ticket,
-            Err(r) => return Err(Failed { error: Failure::Refused(r.error), buffer: Some(r.buffer) }),
-        };
-        loop {
-            let next = self.disk.poll(self.idle.now());
-            if let Some(done) = self.disk.take(ticket) {
-                return match (done.result, done.buffer) {
-                    (Ok(()), Some(buffer)) => Ok(buffer),
-                    (Ok(()), None) => Err(Failed { error: Failure::Lost, buffer: None }),
-                    (Err(e), buffer) => Err(Failed { error: Failure::Failed(e), buffer }),
-                };
-            }
-            match next {
-                Next::Wait { until, .. } => self.idle.wait(until),
-                Next::Idle | Next::Lent => return Err(Failed { error: Failure::Lost, buffer: None }),
-            }
-        }
-    }
-}
-
-impl<H, S, T, O, I, B> Blocking<Disk<H, S, T, O>, I>
-where
-    H: Host,
-    H::Payload: Batch<Buffer = B>,
-    B: Payload,
-    S: Scheduler,
-    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
-    O: Observer,
-    I: Idle,
-{
     /// Returns when all that was written before is durable: at once where the card has no volatile cache.
     ///
     /// # Errors
@@ -184,20 +143,57 @@ where
         self.run_bare(Request::new(Op::WriteZeroes, lba, blocks, StreamId::default()))
     }
 
-    fn run_bare(&mut self, request: Request) -> Result<(), Failure> {
-        let ticket = self.disk.submit_bare(request, self.idle.now()).map_err(Failure::Refused)?;
-        loop {
-            let next = self.disk.poll(self.idle.now());
-            if let Some(done) = self.disk.take(ticket) {
-                return done.result.map_err(Failure::Failed);
-            }
-            match next {
-                Next::Wait { until, .. } => self.idle.wait(until),
-                Next::Idle | Next::Lent => return Err(Failure::Lost),
-            }
+    fn run(
+        &mut self,
+        op: Op,
+        flags: Flags,
+        lba: u64,
+        buffer: D::Buffer,
+    ) -> Result<D::Buffer, Failed<D::Buffer>> {
+        let blocks = u32::try_from(buffer.bytes().div_ceil(crate::SECTOR)).unwrap_or(u32::MAX);
+        let mut request = Request::new(op, lba, blocks, StreamId::default());
+        request.flags = flags;
+        let ticket = match self.disk.submit(request, buffer, self.idle.now()) {
+            Ok(ticket) => ticket,
+            Err(r) => return Err(Failed { error: Failure::Refused(r.error), buffer: Some(r.buffer) }),
+        };
+        match self.wait_for(ticket).map(|done| (done.result, done.buffer)) {
+            Some((Ok(()), Some(buffer))) => Ok(buffer),
+            Some((Err(e), buffer)) => Err(Failed { error: Failure::Failed(e), buffer }),
+            Some((Ok(()), None)) | None => Err(Failed { error: Failure::Lost, buffer: None }),
         }
     }
 
+    fn run_bare(&mut self, request: Request) -> Result<(), Failure> {
+        let ticket = self.disk.submit_bare(request, self.idle.now()).map_err(Failure::Refused)?;
+        self.wait_for(ticket).ok_or(Failure::Lost)?.result.map_err(Failure::Failed)
+    }
+
+    /// Until this request is over; `None`: the disk has nothing to do, and yet it is not.
+    fn wait_for(&mut self, ticket: Ticket) -> Option<Done<D::Buffer>> {
+        loop {
+            let next = self.disk.poll(self.idle.now());
+            if let Some(done) = self.disk.take(ticket) {
+                return Some(done);
+            }
+            match next {
+                Next::Wait { until, .. } => self.idle.wait(until),
+                Next::Idle | Next::Lent => return None,
+            }
+        }
+    }
+}
+
+impl<H, S, T, O, I, B> Blocking<Disk<H, S, T, O>, I>
+where
+    H: Host,
+    H::Payload: Batch<Buffer = B>,
+    B: Payload,
+    S: Scheduler,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    O: Observer,
+    I: Idle,
+{
     /// Holds a conversation of the caller's own with the card, between two commands of other requests (see
     /// [`Disk::ask_for_host`]); `payload` as [`Conductor::new`] wants it.
     pub fn converse<M: Machine>(

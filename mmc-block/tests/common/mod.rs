@@ -434,6 +434,9 @@ impl<S: Scheduler> Scheduler for Wrap<S> {
     fn admits(&self, kind: Kind, tags: usize) -> usize {
         self.inner.admits(kind, tags)
     }
+    fn admits_request(&self, request: &Request, tags: usize) -> bool {
+        self.inner.admits_request(request, tags)
+    }
     fn tunable(&self, i: usize) -> Option<TunableInfo> {
         self.inner.tunable(i)
     }
