@@ -7,6 +7,7 @@
 mod class;
 mod clock;
 mod depth;
+mod record;
 mod request;
 mod sleep;
 mod spread;
@@ -22,6 +23,7 @@ use crate::trace::model::{Event, Kind};
 pub use class::{Class, ClassStats, Classes};
 pub use clock::Clock;
 pub use depth::Depth;
+pub use record::{Command, LEAST, ROWS, ROWS_PER_DECADE, Record, row_from};
 pub use spread::{Octaves, TaskStats};
 
 use class::{Samples, optional_seconds, seconds};
@@ -174,6 +176,9 @@ pub struct Report {
     /// the completion.
     #[serde(skip)]
     pub service: [Octaves; 2],
+    /// What pictures are drawn from, if [`Analysis::recording`] asked for it.
+    #[serde(skip)]
+    pub record: Option<Record>,
 }
 
 /// Whose event it is.
@@ -210,6 +215,7 @@ pub struct Analysis {
     last: u64,
     read_bytes: u64,
     written_bytes: u64,
+    record: Option<Record>,
 }
 
 impl Analysis {
@@ -240,7 +246,14 @@ impl Analysis {
             last: 0,
             read_bytes: 0,
             written_bytes: 0,
+            record: None,
         }
+    }
+
+    /// The same, keeping what pictures are drawn from ([`Report::record`]).
+    #[must_use]
+    pub fn recording(options: Options) -> Self {
+        Self { record: Some(Record::default()), ..Self::new(options) }
     }
 
     /// Takes in the next event.
@@ -311,6 +324,7 @@ impl Analysis {
             depth: self.depth,
             by_task: self.by_task.into_stats(),
             service: self.service,
+            record: self.record,
         }
     }
 
@@ -381,6 +395,9 @@ impl Analysis {
                 let took = event.at.saturating_sub(queued);
                 self.bio_samples.push(class, took);
                 self.by_task.push(task, took);
+                if let Some(record) = &mut self.record {
+                    record.waited(event.at, class, took);
+                }
             }
         }
     }
@@ -397,11 +414,19 @@ impl Analysis {
             self.request_samples.push(request.class, took);
             let task = self.by_task.place(&request.task, request.pid);
             self.by_task.push(task, took);
+            if let Some(record) = &mut self.record {
+                record.waited(at, request.class, took);
+            }
         }
         if let Some(issued) = request.issued.filter(|_| request.sectors > 0) {
             let [reads, others] = &mut self.service;
             let service = if request.class == Class::Reads { reads } else { others };
-            service.push(at.saturating_sub(issued.max(self.last_complete)));
+            let from = issued.max(self.last_complete);
+            service.push(at.saturating_sub(from));
+            if let Some(record) = &mut self.record {
+                let Request { inserted, sectors, class, .. } = *request;
+                record.served(Command { from: from.min(at), to: at, inserted, sectors, class });
+            }
             self.last_complete = at;
         }
         self.judge(request, at, false);
@@ -422,6 +447,9 @@ impl Analysis {
             return;
         }
         let victim = victim_of(request, end, unfinished, self.tracker.ahead(request));
+        if let Some(record) = &mut self.record {
+            record.judged(&victim);
+        }
         if is_worst && let Some(worst) = self.worst.get_mut(request.class.index()) {
             *worst = Some(victim.clone());
         }

@@ -236,7 +236,7 @@ fn simulate(
     });
     sim.spawn(bench.clone().run(Task::new("bonnie++", 10)));
     let options = Options { hung: board.hung.as_nanos(), ..Options::default() };
-    let mut all = Analysis::new(options);
+    let mut all = Analysis::recording(options);
     let mut busy = Analysis::new(Options { busy: 16, ..options });
     sim.run(&*block, |_| progress.0.store(bench.now.get() as u64, Ordering::Relaxed))?;
     let events = block.take_events();

@@ -54,7 +54,7 @@ impl Views {
     pub fn of(events: &[Event], busy: u32) -> Self {
         let options = Options { top: 1, ..Options::default() };
         let report = |options| {
-            let mut analysis = Analysis::new(options);
+            let mut analysis = Analysis::recording(options);
             events.iter().for_each(|e| analysis.push(e));
             analysis.finish()
         };
