@@ -1,12 +1,15 @@
 //! What happened to every request of one device: fed with block-layer events one by one, it answers with a [`Report`].
 //!
 //! It is independent of where events come from (a reader of `trace`, or the simulator) and streams: what it keeps
-//! grows with the requests in flight, plus 16 bytes a bio (percentiles are exact, by class and by task) and 16 bytes an issued request
-//! (to say which went ahead of which).
+//! grows with the requests in flight. Beside them: up to 2 MiB of latencies a class and a task (percentiles are exact up to 262,144
+//! bios, then within one part in 2048), the last million issues (16 MiB, to say which went ahead of which), and the longest waits.
 
 mod class;
 mod clock;
 mod depth;
+mod log;
+mod places;
+mod quantiles;
 mod record;
 mod request;
 mod sleep;
@@ -29,12 +32,15 @@ pub use spread::{Octaves, TaskStats};
 use class::{Samples, optional_seconds, seconds};
 use clock::Meter;
 use request::{Request, Step, Tracker};
-use sleep::{Owner, Sleepers};
+use sleep::Sleepers;
 use spread::Tasks;
 
 /// Events of one stamp that wait for each other are looked at this often before they are taken as they are: a chain of
 /// bios, each merged in front of the one before, needs a round for each.
 const SETTLE_ROUNDS: usize = 8;
+
+/// Longest waits kept, however many reach the threshold.
+const VICTIMS: usize = 1 << 16;
 
 /// What to look for. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +145,9 @@ pub struct Report {
     pub victims: Vec<Victim>,
     /// The tasks that slept too long, in the order of time.
     pub hung: Vec<Hung>,
+    /// Waits that reached the threshold but are not among the victims, since there were too many.
+    #[serde(skip)]
+    pub forgotten: u64,
     /// Whether classes count bios; `false` if the trace has none: then they count requests.
     #[serde(skip)]
     pub per_bio: bool,
@@ -181,11 +190,6 @@ pub struct Report {
     pub record: Option<Record>,
 }
 
-/// Whose event it is.
-fn owner(event: &Event) -> Owner {
-    (event.task.clone(), event.pid)
-}
-
 /// The analysis of one device: [`push`](Self::push) its events in the order of the trace, then [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Analysis {
@@ -207,6 +211,7 @@ pub struct Analysis {
     /// Events of the latest stamp that must wait for others of the same stamp.
     deferred: Vec<Event>,
     longest: BTreeMap<(u64, Reverse<u64>), Victim>,
+    forgotten: u64,
     worst: [Option<Victim>; 4],
     finished: u64,
     unmatched: u64,
@@ -238,6 +243,7 @@ impl Analysis {
             outstanding: 0,
             deferred: Vec::new(),
             longest: BTreeMap::new(),
+            forgotten: 0,
             worst: [None, None, None, None],
             finished: 0,
             unmatched: 0,
@@ -312,6 +318,7 @@ impl Analysis {
             classes: samples.into_stats(),
             victims: self.longest.into_values().rev().collect(),
             hung: self.sleepers.into_hung(),
+            forgotten: self.forgotten,
             per_bio,
             worst: self.worst,
             unfinished,
@@ -351,24 +358,26 @@ impl Analysis {
     fn apply(&mut self, event: &Event) {
         let busy = u64::try_from(self.outstanding).unwrap_or(0);
         let sectors = event.sectors;
+        let owner = match event.kind {
+            // These make no request and wake nobody.
+            Kind::RqMerge | Kind::Requeue | Kind::Complete => 0,
+            _ => self.by_task.place(&event.task, event.pid),
+        };
         match event.kind {
             Kind::BioQueue => {
                 if sectors > 0 {
                     let class = Class::of(&event.rwbs, &event.task);
                     let counts = busy >= u64::from(self.options.busy);
-                    let task = self.by_task.place(&event.task, event.pid);
-                    self.unanswered.insert((event.sector, self.bios), (event.at, class, counts, task));
+                    self.unanswered.insert((event.sector, self.bios), (event.at, class, counts, owner));
                     self.bios += 1;
                 }
-                self.sleepers.submits(&owner(event), event.at, &self.tracker);
+                self.sleepers.submits(owner, event.at, &self.tracker);
             }
-            Kind::GetRq => self.sleepers.gets_tag(&owner(event), event.at, &self.tracker),
-            Kind::BackMerge | Kind::FrontMerge => {
-                self.sleepers.submits(&owner(event), event.at, &self.tracker);
-            }
+            Kind::GetRq => self.sleepers.gets_tag(owner, event.at, &self.by_task, &self.tracker),
+            Kind::BackMerge | Kind::FrontMerge => self.sleepers.submits(owner, event.at, &self.tracker),
             Kind::Insert => {
                 self.outstanding += i64::from(sectors > 0);
-                self.sleepers.submits(&owner(event), event.at, &self.tracker);
+                self.sleepers.submits(owner, event.at, &self.tracker);
             }
             Kind::Complete if sectors > 0 => {
                 self.outstanding -= 1;
@@ -376,9 +385,13 @@ impl Analysis {
             }
             Kind::RqMerge | Kind::Issue | Kind::Requeue | Kind::Complete => {}
         }
-        match self.tracker.apply(event, busy) {
+        match self.tracker.apply(event, owner, busy) {
             Step::Nothing => {}
-            Step::Done(request) => self.done(&request, event.at),
+            Step::Done(slot) => {
+                if let Some(request) = self.tracker.take(slot) {
+                    self.done(&request, event.at);
+                }
+            }
             Step::Unmatched => self.unmatched += 1,
         }
         self.depth.push(event.at, self.tracker.depth());
@@ -387,10 +400,8 @@ impl Analysis {
     /// The bios whose first sector this completion covers are answered.
     fn answer(&mut self, event: &Event) {
         let end = event.sector.saturating_add(u64::from(event.sectors));
-        while let Some((&key, &(queued, class, counts, task))) =
-            self.unanswered.range((event.sector, 0)..(end, 0)).next()
-        {
-            self.unanswered.remove(&key);
+        let answered = self.unanswered.extract_if((event.sector, 0)..(end, 0), |_, _| true);
+        for (_, (queued, class, counts, task)) in answered {
             if counts {
                 let took = event.at.saturating_sub(queued);
                 self.bio_samples.push(class, took);
@@ -406,14 +417,13 @@ impl Analysis {
         let bytes = request.sectors.saturating_mul(512);
         if request.class == Class::Reads {
             self.read_bytes = self.read_bytes.saturating_add(bytes);
-        } else if request.rwbs.contains('W') {
+        } else if request.rwbs.bytes().any(|b| b == b'W') {
             self.written_bytes = self.written_bytes.saturating_add(bytes);
         }
         if self.bios == 0 && request.sectors > 0 && request.busy >= u64::from(self.options.busy) {
             let took = at.saturating_sub(request.first);
             self.request_samples.push(request.class, took);
-            let task = self.by_task.place(&request.task, request.pid);
-            self.by_task.push(task, took);
+            self.by_task.push(request.owner, took);
             if let Some(record) = &mut self.record {
                 record.waited(at, request.class, took);
             }
@@ -455,10 +465,12 @@ impl Analysis {
         }
         if is_long {
             self.longest.insert((wait, Reverse(self.finished)), victim);
-            if self.longest.len() > self.options.top
+            let kept = self.longest.len();
+            if kept > self.options.top
                 && let Some(least) = self.longest.first_entry()
-                && least.key().0 < threshold
+                && (least.key().0 < threshold || kept > self.options.top.max(VICTIMS))
             {
+                self.forgotten += u64::from(least.key().0 >= threshold);
                 least.remove();
             }
         }

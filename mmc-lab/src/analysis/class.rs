@@ -2,6 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
+use super::quantiles::Quantiles;
+
 /// What kind of wait a bio or request is, by who may sleep for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -23,11 +25,12 @@ impl Class {
     /// begins with `jbd2`), sync writes (`S`), the rest.
     #[must_use]
     pub fn of(rwbs: &str, task: &str) -> Self {
-        if rwbs.contains('R') {
+        let has = |letter| rwbs.bytes().any(|b| b == letter);
+        if has(b'R') {
             Self::Reads
         } else if task.starts_with("jbd2") {
             Self::Journal
-        } else if rwbs.contains('S') {
+        } else if has(b'S') {
             Self::SyncWrites
         } else {
             Self::AsyncWrites
@@ -144,23 +147,18 @@ impl Classes {
     }
 }
 
-/// Samples being collected, one list a class, indexed by [`Class::index`].
+/// Samples being collected, indexed by [`Class::index`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Samples([Vec<u64>; 4]);
+pub(crate) struct Samples([Quantiles; 4]);
 
 impl Samples {
     pub(crate) fn push(&mut self, class: Class, ns: u64) {
         self.0[class.index()].push(ns);
     }
 
-    pub(crate) fn into_stats(mut self) -> Classes {
-        let mut of = |class: Class| ClassStats::of(&mut self.0[class.index()]);
-        Classes {
-            journal: of(Class::Journal),
-            reads: of(Class::Reads),
-            sync_writes: of(Class::SyncWrites),
-            async_writes: of(Class::AsyncWrites),
-        }
+    pub(crate) fn into_stats(self) -> Classes {
+        let [journal, reads, sync_writes, async_writes] = self.0.map(Quantiles::into_stats);
+        Classes { journal, reads, sync_writes, async_writes }
     }
 }
 

@@ -64,7 +64,9 @@ impl Meter {
             if at > last {
                 let step = at - last;
                 self.least = Some(self.least.map_or(step, |least| least.min(step)));
-                self.common = common_divisor(self.common, step);
+                if self.common != 1 {
+                    self.common = common_divisor(self.common, step);
+                }
             } else if at == last {
                 self.ties += 1;
             } else {

@@ -11,14 +11,16 @@ pub struct Depth {
     cells: Vec<u32>,
     now: u32,
     max: u32,
+    /// The latest time, and the end of its cell.
     last: u64,
+    until: u64,
     busy: u64,
 }
 
 impl Default for Depth {
     fn default() -> Self {
         // 1 ms a cell to begin with: nothing shorter can be seen in a plot.
-        Self { start: None, width: 1_000_000, cells: Vec::new(), now: 0, max: 0, last: 0, busy: 0 }
+        Self { start: None, width: 1_000_000, cells: Vec::new(), now: 0, max: 0, last: 0, until: 0, busy: 0 }
     }
 }
 
@@ -26,6 +28,10 @@ impl Depth {
     /// The depth is `depth` from `at` (nanoseconds) on. Stamps that go back count as the latest cell.
     pub fn push(&mut self, at: u64, depth: u32) {
         let since = at.saturating_sub(*self.start.get_or_insert(at));
+        if depth == self.now && since < self.until {
+            // Nothing new in a cell that has it: busy time is counted when something changes.
+            return;
+        }
         while since / self.width >= CELLS as u64 {
             self.width = self.width.saturating_mul(2);
             self.cells = self.cells.chunks(2).map(|pair| pair.iter().copied().max().unwrap_or(0)).collect();
@@ -42,6 +48,7 @@ impl Depth {
             self.busy = self.busy.saturating_add(since.saturating_sub(self.last));
         }
         self.last = self.last.max(since);
+        self.until = (cell as u64 + 1).saturating_mul(self.width);
         self.now = depth;
         self.max = self.max.max(depth);
     }

@@ -2,11 +2,12 @@
 //!
 //! Lines carry no id, so requests are known by direction and sectors. Of several with the same ones the oldest is meant.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::class::Class;
+use super::log::{Log, Sent};
+use super::places::Places;
 use crate::blame::Ahead;
 use crate::trace::model::{Event, Kind};
 
@@ -20,9 +21,13 @@ const BIOS_PER_REQUEST: usize = 512;
 /// A request in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
+    /// Its number, in the order of first events.
+    id: u64,
     pub(crate) task: Arc<str>,
-    pub(crate) pid: u32,
+    /// The place of its task among all.
+    pub(crate) owner: usize,
     pub(crate) rwbs: Arc<str>,
+    direction: u8,
     pub(crate) class: Class,
     pub(crate) sector: u64,
     pub(crate) sectors: u64,
@@ -43,8 +48,8 @@ pub(crate) struct Request {
     /// Place among all insertions.
     seq: u64,
     /// Entries of the issue log before its insertion, and its own entry.
-    log_from: usize,
-    log_at: Option<usize>,
+    log_from: u64,
+    log_at: Option<u64>,
 }
 
 impl Request {
@@ -63,49 +68,29 @@ struct Unplaced {
     direction: u8,
 }
 
-/// One issue. `None` if the driver gave the request back.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    seq: u64,
-    sectors: u32,
-    class: Class,
-}
-
 /// What an event did.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Nothing that ends a request.
     Nothing,
-    /// The request is done.
-    Done(Box<Request>),
+    /// The request in this slot is done: [`Tracker::take`] it.
+    Done(u32),
     /// A completion of something never seen before.
     Unmatched,
-}
-
-/// A hash of our own running numbers, which nobody can choose.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ids(u64);
-
-impl Hasher for Ids {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&b| self.write_u64(self.0.rotate_left(8) ^ u64::from(b)));
-    }
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
 }
 
 /// All requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    requests: HashMap<u64, Request, BuildHasherDefault<Ids>>,
-    by_start: BTreeSet<(u64, u64)>,
-    by_end: BTreeSet<(u64, u64)>,
+    /// A request keeps its slot as long as it is in flight.
+    slots: Vec<Option<Request>>,
+    free: Vec<u32>,
+    starts: Places,
+    ends: Places,
+    /// By first sector and number, for the lines that name no request exactly.
+    by_start: BTreeMap<(u64, u64), u32>,
     bios: BTreeMap<(u64, u64), Unplaced>,
-    log: Vec<Option<Sent>>,
+    log: Log,
     next_id: u64,
     next_seq: u64,
     depth: u32,
@@ -140,13 +125,13 @@ impl Tracker {
         }
     }
 
-    /// Takes in one event; `busy` is the number of requests outstanding before it.
-    pub(crate) fn apply(&mut self, event: &Event, busy: u64) -> Step {
+    /// Takes in one event of the task with place `owner`; `busy` is the number of requests outstanding before it.
+    pub(crate) fn apply(&mut self, event: &Event, owner: usize, busy: u64) -> Step {
         match event.kind {
             Kind::BioQueue => self.queue_bio(event),
             Kind::GetRq => {
                 let queued = self.claim(event);
-                self.create(event, queued, busy, |r, at| r.got_tag = Some(at));
+                self.create(event, owner, queued, busy, |r, at| r.got_tag = Some(at));
             }
             Kind::BackMerge => {
                 self.claim(event);
@@ -161,8 +146,8 @@ impl Tracker {
                 }
             }
             Kind::RqMerge => self.merge(event),
-            Kind::Insert => self.insert(event, busy),
-            Kind::Issue => self.issue(event, busy),
+            Kind::Insert => self.insert(event, owner, busy),
+            Kind::Issue => self.issue(event, owner, busy),
             Kind::Requeue => self.requeue(event),
             Kind::Complete => return self.complete(event),
         }
@@ -171,7 +156,7 @@ impl Tracker {
 
     /// The requests still in flight with their numbers, oldest first.
     pub(crate) fn unfinished(&self) -> Vec<(u64, &Request)> {
-        let mut all: Vec<_> = self.requests.iter().map(|(&id, request)| (id, request)).collect();
+        let mut all: Vec<_> = self.slots.iter().flatten().map(|request| (request.id, request)).collect();
         all.sort_by_key(|&(id, _)| id);
         all
     }
@@ -184,31 +169,30 @@ impl Tracker {
     /// The request in flight that holds `sector`; the oldest of several.
     pub(crate) fn holding(&self, sector: u64) -> Option<&Request> {
         let before = self.by_start.range(..=(sector, u64::MAX)).rev().take(CANDIDATES);
-        let holding = before.filter(|(_, id)| self.requests.get(id).is_some_and(|r| r.end > sector));
-        holding.map(|&(_, id)| id).min().and_then(|id| self.requests.get(&id))
+        before.filter_map(|(_, &slot)| self.get(slot)).filter(|r| r.end > sector).min_by_key(|r| r.id)
     }
 
     /// What was sent between the insertion of `request` and its issue (or now).
     pub(crate) fn ahead(&self, request: &Request) -> Ahead {
-        self.sent_between(request.log_from, request.log_at.unwrap_or(self.log.len()), request.seq)
+        self.log.between(request.log_from, request.log_at.unwrap_or(self.log.next()), request.seq)
     }
 
     /// A point in the order of insertions and issues.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { seq: self.next_seq, log: self.log.len() }
+        Mark { seq: self.next_seq, log: self.log.next() }
     }
 
     /// What was sent since `mark`; older is what was inserted before it.
     pub(crate) fn sent_since(&self, mark: Mark) -> Ahead {
-        self.sent_between(mark.log, self.log.len(), mark.seq)
+        self.log.between(mark.log, self.log.next(), mark.seq)
     }
 
-    fn sent_between(&self, from: usize, to: usize, seq: u64) -> Ahead {
-        let mut ahead = Ahead::default();
-        for sent in self.log.get(from..to).unwrap_or(&[]).iter().flatten() {
-            ahead.count(sent.seq < seq, u64::from(sent.sectors), sent.class);
-        }
-        ahead
+    fn get(&self, slot: u32) -> Option<&Request> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, slot: u32) -> Option<&mut Request> {
+        self.slots.get_mut(slot as usize)?.as_mut()
     }
 
     fn queue_bio(&mut self, event: &Event) {
@@ -249,18 +233,21 @@ impl Tracker {
     fn create(
         &mut self,
         event: &Event,
+        owner: usize,
         queued: Option<u64>,
         busy: u64,
         stamp: impl FnOnce(&mut Request, u64),
-    ) -> u64 {
+    ) -> u32 {
         let id = self.new_id();
         let sectors = u64::from(event.sectors);
         // A flush carries a sector that means nothing.
         let start = if sectors == 0 { 0 } else { event.sector };
         let request = Request {
+            id,
             task: event.task.clone(),
-            pid: event.pid,
+            owner,
             rwbs: event.rwbs.clone(),
+            direction: direction(&event.rwbs),
             class: Class::of(&event.rwbs, &event.task),
             sector: start,
             sectors,
@@ -275,20 +262,39 @@ impl Tracker {
             start,
             end: start.saturating_add(sectors),
             seq: u64::MAX,
-            log_from: self.log.len(),
+            log_from: self.log.next(),
             log_at: None,
         };
-        self.by_start.insert((request.start, id));
-        self.by_end.insert((request.end, id));
-        self.requests.insert(id, request);
+        let end = request.end;
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.slots[slot as usize] = Some(request);
+        self.place(slot, start, end, id);
         self.created += 1;
-        self.change(id, |r| stamp(r, event.at));
-        id
+        self.change(slot, |r| stamp(r, event.at));
+        slot
+    }
+
+    fn place(&mut self, slot: u32, start: u64, end: u64, id: u64) {
+        self.starts.insert(start, slot);
+        self.ends.insert(end, slot);
+        self.by_start.insert((start, id), slot);
+    }
+
+    fn unplace(&mut self, slot: u32, start: u64, end: u64, id: u64) {
+        self.starts.remove(start, slot);
+        self.ends.remove(end, slot);
+        self.by_start.remove(&(start, id));
     }
 
     /// Changes a request and keeps the depth right.
-    fn change(&mut self, id: u64, change: impl FnOnce(&mut Request)) {
-        if let Some(request) = self.requests.get_mut(&id) {
+    fn change(&mut self, slot: u32, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.get_mut(slot) {
             let before = request.is_deep();
             change(request);
             match (before, request.is_deep()) {
@@ -300,25 +306,25 @@ impl Tracker {
     }
 
     /// Changes the sectors of a request and keeps the indices right.
-    fn resize(&mut self, id: u64, change: impl FnOnce(&mut Request)) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            self.by_start.remove(&(request.start, id));
-            self.by_end.remove(&(request.end, id));
-            change(request);
-            request.end = request.end.max(request.start);
-            if request.issued.is_none() {
-                request.sector = request.start;
-                request.sectors = request.end - request.start;
-            }
-            self.by_start.insert((request.start, id));
-            self.by_end.insert((request.end, id));
+    fn resize(&mut self, slot: u32, change: impl FnOnce(&mut Request)) {
+        let Some(request) = self.get_mut(slot) else { return };
+        let (start, end, id) = (request.start, request.end, request.id);
+        change(request);
+        request.end = request.end.max(request.start);
+        if request.issued.is_none() {
+            request.sector = request.start;
+            request.sectors = request.end - request.start;
         }
+        let (new_start, new_end) = (request.start, request.end);
+        self.unplace(slot, start, end, id);
+        self.place(slot, new_start, new_end, id);
     }
 
-    fn remove(&mut self, id: u64) -> Option<Request> {
-        let request = self.requests.remove(&id)?;
-        self.by_start.remove(&(request.start, id));
-        self.by_end.remove(&(request.end, id));
+    /// The request leaves its slot.
+    pub(crate) fn take(&mut self, slot: u32) -> Option<Request> {
+        let request = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        self.unplace(slot, request.start, request.end, request.id);
         if request.is_deep() {
             self.depth -= 1;
         }
@@ -327,97 +333,84 @@ impl Tracker {
 
     /// The request that starts where the event says, runs in its direction and meets `wanted`: best with the same
     /// size (or, for flushes, the same letters), then the oldest.
-    fn find(&self, event: &Event, wanted: impl Fn(&Request) -> bool) -> Option<u64> {
+    fn find(&self, event: &Event, wanted: impl Fn(&Request) -> bool) -> Option<u32> {
         let way = direction(&event.rwbs);
         let sectors = u64::from(event.sectors);
         let start = if sectors == 0 { 0 } else { event.sector };
         let fits = |r: &Request| {
             r.is_flush == (sectors == 0)
-                && direction(&r.rwbs) == way
+                && r.direction == way
                 && (sectors > 0 || r.rwbs == event.rwbs)
                 && wanted(r)
         };
-        let here = self.by_start.range((start, 0)..=(start, u64::MAX)).rev().take(CANDIDATES);
-        here.filter_map(|&(_, id)| self.requests.get(&id).filter(|r| fits(r)).map(|r| (id, r)))
-            .min_by_key(|&(id, r)| (r.end - r.start != sectors, id))
-            .map(|(id, _)| id)
+        let here = self.starts.at(start).take(CANDIDATES);
+        here.filter_map(|slot| self.get(slot).filter(|r| fits(r)).map(|r| (slot, r)))
+            .min_by_key(|(_, r)| (r.end - r.start != sectors, r.id))
+            .map(|(slot, _)| slot)
     }
 
     /// Where merges were missed, the line names more sectors than the request has: the oldest unsent one inside.
-    fn find_inside(&self, event: &Event) -> Option<u64> {
+    fn find_inside(&self, event: &Event) -> Option<u32> {
         let end = event.sector.saturating_add(u64::from(event.sectors));
         let way = direction(&event.rwbs);
-        let inside = self.by_start.range((event.sector, 0)..(end, 0)).take(CANDIDATES).map(|&(_, id)| id);
-        inside
-            .filter(|id| {
-                self.requests.get(id).is_some_and(|r| {
-                    !r.is_flush && r.issued.is_none() && r.end <= end && direction(&r.rwbs) == way
-                })
-            })
-            .min()
+        let inside = self.by_start.range((event.sector, 0)..(end, 0)).take(CANDIDATES);
+        self.oldest(inside.map(|(_, &slot)| slot), |r| {
+            !r.is_flush && r.issued.is_none() && r.end <= end && r.direction == way
+        })
     }
 
     /// Where merges of the same stamp came first, the line names fewer sectors than the request has: the oldest one
     /// around it that has not entered the scheduler.
-    fn find_around(&self, event: &Event) -> Option<u64> {
+    fn find_around(&self, event: &Event) -> Option<u32> {
         let end = event.sector.saturating_add(u64::from(event.sectors));
         let way = direction(&event.rwbs);
-        let before =
-            self.by_start.range(..=(event.sector, u64::MAX)).rev().take(CANDIDATES).map(|&(_, id)| id);
-        before
-            .filter(|id| {
-                self.requests.get(id).is_some_and(|r| {
-                    !r.is_flush
-                        && r.inserted.is_none()
-                        && r.issued.is_none()
-                        && r.end >= end
-                        && direction(&r.rwbs) == way
-                })
-            })
-            .min()
+        let before = self.by_start.range(..=(event.sector, u64::MAX)).rev().take(CANDIDATES);
+        self.oldest(before.map(|(_, &slot)| slot), |r| {
+            !r.is_flush && r.inserted.is_none() && r.issued.is_none() && r.end >= end && r.direction == way
+        })
     }
 
     /// The request that a bio at `event.sector` extends at its end.
-    fn ending_at(&self, event: &Event) -> Option<u64> {
-        self.mergeable(&self.by_end, event.sector, event)
+    fn ending_at(&self, event: &Event) -> Option<u32> {
+        self.mergeable(&self.ends, event.sector, event)
     }
 
     /// The request that a bio before it extends at its start.
-    fn starting_after(&self, event: &Event) -> Option<u64> {
-        self.mergeable(&self.by_start, event.sector.saturating_add(u64::from(event.sectors)), event)
+    fn starting_after(&self, event: &Event) -> Option<u32> {
+        self.mergeable(&self.starts, event.sector.saturating_add(u64::from(event.sectors)), event)
     }
 
-    fn mergeable(&self, index: &BTreeSet<(u64, u64)>, place: u64, event: &Event) -> Option<u64> {
+    fn mergeable(&self, index: &Places, place: u64, event: &Event) -> Option<u32> {
         let way = direction(&event.rwbs);
-        let here = index.range((place, 0)..=(place, u64::MAX)).rev().take(CANDIDATES);
-        here.map(|&(_, id)| id)
-            .filter(|id| {
-                self.requests
-                    .get(id)
-                    .is_some_and(|r| !r.is_flush && r.issued.is_none() && direction(&r.rwbs) == way)
-            })
-            .min()
+        let unsent = |r: &Request| !r.is_flush && r.issued.is_none() && r.direction == way;
+        self.oldest(index.at(place).take(CANDIDATES), unsent)
+    }
+
+    fn oldest(&self, slots: impl Iterator<Item = u32>, wanted: impl Fn(&Request) -> bool) -> Option<u32> {
+        let found = slots.filter_map(|slot| self.get(slot).filter(|r| wanted(r)).map(|r| (r.id, slot)));
+        found.min().map(|(_, slot)| slot)
     }
 
     /// The request of `event` goes to the end of the one before it; the merged one keeps the history of the older.
     fn merge(&mut self, event: &Event) {
         let Some(gone) = self.find(event, |r| r.issued.is_none()) else { return };
         let kept = self.ending_at(event).filter(|&kept| kept != gone);
-        let Some(gone) = self.remove(gone) else { return };
+        let Some(gone) = self.take(gone) else { return };
         self.merged += 1;
         let Some(kept) = kept else { return };
         self.resize(kept, |r| r.end = gone.end);
         self.change(kept, |r| {
             if gone.first < r.first && gone.inserted.is_some() == r.inserted.is_some() {
-                *r = Request { start: r.start, end: r.end, sector: r.sector, sectors: r.sectors, ..gone };
+                let Request { id, start, end, sector, sectors, .. } = *r;
+                *r = Request { id, start, end, sector, sectors, ..gone };
             }
         });
     }
 
-    fn insert(&mut self, event: &Event, busy: u64) {
+    fn insert(&mut self, event: &Event, owner: usize, busy: u64) {
         let seq = self.next_seq;
         self.next_seq += 1;
-        let log_from = self.log.len();
+        let log_from = self.log.next();
         if let Some(id) = self.find(event, |r| r.issued.is_none() && r.came_back) {
             // It enters again: the first insertion counts.
             return self.change(id, |r| r.came_back = false);
@@ -427,7 +420,7 @@ impl Tracker {
             Some(id) => id,
             None => {
                 let queued = self.claim(event);
-                self.create(event, queued, busy, |_, _| {})
+                self.create(event, owner, queued, busy, |_, _| {})
             }
         };
         self.change(id, |r| {
@@ -437,7 +430,7 @@ impl Tracker {
         });
     }
 
-    fn issue(&mut self, event: &Event, busy: u64) {
+    fn issue(&mut self, event: &Event, owner: usize, busy: u64) {
         let found = self
             .find(event, |r| r.issued.is_none() && r.inserted.is_some())
             .or_else(|| self.find(event, |r| r.issued.is_none()))
@@ -446,14 +439,16 @@ impl Tracker {
             Some(id) => id,
             None => {
                 let queued = self.claim(event);
-                self.create(event, queued, busy, |_, _| {})
+                self.create(event, owner, queued, busy, |_, _| {})
             }
         };
         self.take_size(id, event);
         self.change(id, |r| r.issued = Some(event.at));
-        if let Some(request) = self.requests.get_mut(&id) {
-            request.log_at = Some(self.log.len());
-            self.log.push(Some(Sent { seq: request.seq, sectors: event.sectors, class: request.class }));
+        let place = self.log.next();
+        if let Some(request) = self.get_mut(id) {
+            request.log_at = Some(place);
+            let sent = Sent { seq: request.seq, sectors: event.sectors, class: request.class };
+            self.log.push(sent);
         }
     }
 
@@ -466,15 +461,15 @@ impl Tracker {
             r.issued = None;
             r.came_back = true;
         });
-        if let Some(entry) = self.requests.get_mut(&id).and_then(|r| r.log_at.take()) {
-            self.log[entry] = None;
+        if let Some(place) = self.get_mut(id).and_then(|r| r.log_at.take()) {
+            self.log.forget(place);
         }
     }
 
     /// The line knows the size better than we do.
-    fn take_size(&mut self, id: u64, event: &Event) {
+    fn take_size(&mut self, id: u32, event: &Event) {
         let end = event.sector.saturating_add(u64::from(event.sectors));
-        let differs = self.requests.get(&id).is_some_and(|r| r.start != event.sector || r.end != end);
+        let differs = self.get(id).is_some_and(|r| r.start != event.sector || r.end != end);
         if differs && event.sectors > 0 {
             self.resize(id, |r| {
                 r.start = event.sector;
@@ -504,11 +499,11 @@ impl Tracker {
             // A request that was flushed for completes twice, the second time with no sectors.
             return if sectors == 0 { Step::Nothing } else { Step::Unmatched };
         };
-        if sectors > 0 && self.requests.get(&id).is_some_and(|r| end < r.end) {
+        if sectors > 0 && self.get(id).is_some_and(|r| end < r.end) {
             self.resize(id, |r| r.start = end);
             return Step::Nothing;
         }
-        self.remove(id).map_or(Step::Nothing, |request| Step::Done(Box::new(request)))
+        Step::Done(id)
     }
 }
 
@@ -516,7 +511,7 @@ impl Tracker {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     seq: u64,
-    log: usize,
+    log: u64,
 }
 
 /// Read, write, discard, flush…: the first letter that is not the mark of a flush before the data.

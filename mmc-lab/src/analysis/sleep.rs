@@ -5,10 +5,8 @@
 //! hung-task watchdog measures: a task whose fsync waits page by page for a minute is not hung. Sleeps on locks and
 //! buffers that other tasks hold leave no block event, so the kernel may report more tasks than found here.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::request::{Mark, Request, Tracker};
+use super::spread::Tasks;
 use super::{Hung, victim_of};
 
 /// When a task was last awake for sure.
@@ -18,45 +16,40 @@ struct Awake {
     mark: Mark,
 }
 
-/// A task: its name and its process number, since many tasks share a name.
-pub(crate) type Owner = (Arc<str>, u32);
-
 /// All tasks that submitted anything.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     limit: u64,
-    tasks: BTreeMap<Owner, Awake>,
+    /// By the task's place among [`Tasks`]; `None` for one that submitted nothing.
+    tasks: Vec<Option<Awake>>,
     hung: Vec<Hung>,
 }
 
 impl Sleepers {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, tasks: BTreeMap::new(), hung: Vec::new() }
+        Self { limit, tasks: Vec::new(), hung: Vec::new() }
     }
 
     /// How many tasks submitted anything.
     pub(crate) fn tasks(&self) -> u64 {
-        self.tasks.len() as u64
+        self.tasks.iter().flatten().count() as u64
     }
 
-    /// `task` submits something.
-    pub(crate) fn submits(&mut self, task: &Owner, at: u64, tracker: &Tracker) {
-        let awake = Awake { at, mark: tracker.mark() };
-        match self.tasks.get_mut(task) {
-            Some(was) => *was = awake,
-            None => {
-                self.tasks.insert(task.clone(), awake);
-            }
+    /// The task submits something.
+    pub(crate) fn submits(&mut self, task: usize, at: u64, tracker: &Tracker) {
+        if self.tasks.len() <= task {
+            self.tasks.resize(task + 1, None);
         }
+        self.tasks[task] = Some(Awake { at, mark: tracker.mark() });
     }
 
-    /// `task` gets a tag for a bio it has queued; it did nothing but wait for it.
-    pub(crate) fn gets_tag(&mut self, task: &Owner, at: u64, tracker: &Tracker) {
-        if let Some(was) = self.tasks.get(task) {
+    /// The task gets a tag for a bio it has queued; it did nothing but wait for it.
+    pub(crate) fn gets_tag(&mut self, place: usize, at: u64, tasks: &Tasks, tracker: &Tracker) {
+        if let Some(Some(was)) = self.tasks.get(place) {
             let slept = at.saturating_sub(was.at);
             if slept >= self.limit {
                 let ahead = tracker.sent_since(was.mark);
-                let task = task.0.to_string();
+                let task = tasks.name(place).to_owned();
                 self.hung.push(Hung {
                     task,
                     slept,
@@ -67,7 +60,7 @@ impl Sleepers {
                 });
             }
         }
-        self.submits(task, at, tracker);
+        self.submits(place, at, tracker);
     }
 
     /// `request` is done, or the trace ends (`unfinished`) and it is not.
@@ -75,7 +68,7 @@ impl Sleepers {
         if !request.class.is_awaited() {
             return;
         }
-        let Some(was) = self.tasks.get_mut(&(request.task.clone(), request.pid)) else { return };
+        let Some(Some(was)) = self.tasks.get_mut(request.owner) else { return };
         let slept = at.saturating_sub(was.at);
         *was = Awake { at, mark: tracker.mark() };
         if slept >= self.limit {

@@ -1,22 +1,28 @@
 //! What is kept of every bio beside its class: whose it was, and how long the card took for its request.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::class::ClassStats;
+use super::quantiles::Quantiles;
 
-/// Latencies of the bios of each task, eight bytes a bio.
+/// The tasks, by name and process number since many share a name, and the latencies of their bios.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    places: BTreeMap<(u32, Arc<str>), usize>,
-    all: Vec<TaskSamples>,
+    places: HashMap<(u32, Arc<str>), usize>,
+    /// The latest place by the process number's last bits, so that most events need no search.
+    recent: [usize; RECENT],
+    all: Vec<Task>,
 }
 
+/// A power of two.
+const RECENT: usize = 32;
+
 #[derive(Debug)]
-struct TaskSamples {
+struct Task {
     name: Arc<str>,
     pid: u32,
-    samples: Vec<u64>,
+    samples: Quantiles,
 }
 
 /// One task's latencies.
@@ -33,14 +39,25 @@ pub struct TaskStats {
 }
 
 impl Tasks {
-    /// The place of a task, for [`push`](Self::push).
+    /// The place of a task, for the other methods.
     pub(crate) fn place(&mut self, name: &Arc<str>, pid: u32) -> usize {
-        if let Some(&place) = self.places.get(&(pid, name.clone())) {
-            return place;
+        let bucket = pid as usize % RECENT;
+        let recent = self.recent[bucket];
+        if self.all.get(recent).is_some_and(|task| task.pid == pid && task.name == *name) {
+            return recent;
         }
-        self.all.push(TaskSamples { name: name.clone(), pid, samples: Vec::new() });
-        self.places.insert((pid, name.clone()), self.all.len() - 1);
-        self.all.len() - 1
+        let next = self.all.len();
+        let place = *self.places.entry((pid, name.clone())).or_insert(next);
+        if place == next {
+            self.all.push(Task { name: name.clone(), pid, samples: Quantiles::default() });
+        }
+        self.recent[bucket] = place;
+        place
+    }
+
+    /// The name of the task at `place`.
+    pub(crate) fn name(&self, place: usize) -> &str {
+        self.all.get(place).map_or("?", |task| &task.name)
     }
 
     pub(crate) fn push(&mut self, place: usize, ns: u64) {
@@ -51,11 +68,11 @@ impl Tasks {
 
     /// Those that waited most in all come first.
     pub(crate) fn into_stats(self) -> Vec<TaskStats> {
-        let stats = |mut task: TaskSamples| TaskStats {
+        let stats = |task: Task| TaskStats {
             name: task.name.to_string(),
             pid: task.pid,
-            sum: task.samples.iter().fold(0, |sum, &ns| sum.saturating_add(ns)),
-            stats: ClassStats::of(&mut task.samples),
+            sum: task.samples.sum(),
+            stats: task.samples.into_stats(),
         };
         let mut all: Vec<_> = self.all.into_iter().map(stats).filter(|t| t.stats.n > 0).collect();
         all.sort_by_key(|t| std::cmp::Reverse(t.sum));

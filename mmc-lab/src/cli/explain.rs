@@ -223,8 +223,10 @@ impl Reading {
         self.lines += 1;
         match line {
             Line::Event(event) => {
-                let known = self.devices.contains_key(&event.dev) || self.wanted == Some(event.dev);
-                if self.devices.len() >= DEVICES && !known {
+                if self.devices.len() >= DEVICES
+                    && self.wanted != Some(event.dev)
+                    && !self.devices.contains_key(&event.dev)
+                {
                     self.other_devices += 1;
                     return;
                 }
@@ -320,6 +322,12 @@ impl Reading {
             notes.push(format!(
                 "{} requests were not done when the trace ended; their times are what had passed by then.",
                 report.unfinished
+            ));
+        }
+        if report.forgotten > 0 {
+            notes.push(format!(
+                "{} more waits were as long as the limit but shorter than those listed.",
+                report.forgotten
             ));
         }
         if report.unmatched > 0 {

@@ -65,7 +65,12 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// What `line` holds; `None`: it is none of `blkparse`'s.
+    /// Whether any line was one of `blkparse`'s: then others may be its summary.
+    pub(super) fn has_begun(&self) -> bool {
+        self.seen
+    }
+
+    /// What `line` holds; `None`: it is none of `blkparse`'s. A line that is begins with a digit, or belongs to the summary.
     pub(super) fn line(&mut self, line: &[u8], names: &mut Names) -> Option<Line> {
         let mut words = Words(line);
         let Some(dev) = words.next().and_then(device) else {

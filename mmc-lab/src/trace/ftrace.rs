@@ -11,13 +11,13 @@
 //! (the priority `be,0,4` since 6.x; the last line is perf's). Every line of a block event ends with `]`, so a cut line is
 //! never taken for a whole one. No input makes the reader panic, and it keeps one line at a time.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 
 use super::blkparse;
 use super::model::{Event, Kind, Line, Names};
 
 /// No line of a trace is longer; a longer one is read as several, and skipped.
-const LONGEST_LINE: u64 = 1 << 16;
+const LONGEST_LINE: usize = 1 << 16;
 
 /// Reads lines; remembers names, so that an event costs no allocation.
 #[derive(Debug, Default)]
@@ -30,18 +30,18 @@ impl Parser {
     /// What `line` (without its end) holds.
     pub fn line(&mut self, line: &[u8]) -> Line {
         let line = line.trim_ascii();
-        if line.is_empty() {
-            return Line::Other;
+        let Some(first) = line.first() else { return Line::Other };
+        if *first == b'#' {
+            return line.get(1..).and_then(clock_name).map_or(Line::Other, Line::Clock);
         }
-        if let Some(comment) = line.strip_prefix(b"#") {
-            return clock_name(comment).map_or(Line::Other, Line::Clock);
-        }
-        if let Some(found) = self.blkparse.line(line, &mut self.names) {
+        if (first.is_ascii_digit() || self.blkparse.has_begun())
+            && let Some(found) = self.blkparse.line(line, &mut self.names)
+        {
             return found;
         }
         // A task may be called anything, and a mark may quote a line: the event begins after the first stamp that
         // follows a CPU in brackets.
-        for (colon, _) in line.iter().enumerate().filter(|&(_, &byte)| byte == b':') {
+        for colon in memchr::memchr_iter(b':', line) {
             let (head, rest) = line.split_at(colon);
             let Some(rest) = rest.strip_prefix(b": ") else { continue };
             let Some((task, at)) = task_and_stamp(head) else { continue };
@@ -64,41 +64,62 @@ impl Parser {
 
     /// The event of `kind` whose fields are in `body`; `column` is the first one: the task that ran.
     fn event(&mut self, column: &[u8], at: u64, kind: Kind, body: &[u8]) -> Option<Event> {
-        let (device, body) = split(body, b" ")?;
-        let (major, minor) = split(device, b",")?;
-        let dev = (number(major)?.try_into().ok()?, number(minor)?.try_into().ok()?);
-        let (rwbs, mut body) = split(body, b" ")?;
+        let mut body = Fields(body);
+        let major = body.number()?;
+        body.mark(b",")?;
+        let dev = (major.try_into().ok()?, body.number()?.try_into().ok()?);
+        body.mark(b" ")?;
+        let rwbs = body.until(b" ")?;
         if rwbs.is_empty() || !rwbs.iter().all(u8::is_ascii_alphabetic) {
             return None;
         }
         match kind {
             Kind::BioQueue | Kind::GetRq | Kind::BackMerge | Kind::FrontMerge => {}
             Kind::RqMerge | Kind::Insert | Kind::Issue => {
-                let (bytes, rest) = split(body, b" (")?;
-                number(bytes)?;
-                body = split(rest, b") ")?.1;
+                body.number()?;
+                body.mark(b" (")?;
+                body.until(b") ")?;
             }
-            Kind::Requeue | Kind::Complete => body = split(body.strip_prefix(b"(")?, b") ")?.1,
+            Kind::Requeue | Kind::Complete => {
+                body.mark(b"(")?;
+                body.until(b") ")?;
+            }
         }
-        let (sector, body) = split(body, b" + ")?;
-        let (sectors, body) = split(body, b" ")?;
+        let sector = body.number()?;
+        body.mark(b" + ")?;
+        let sectors = body.number()?.try_into().ok()?;
+        body.mark(b" ")?;
         // Between the size and the bracket there may be a priority.
-        let (_, last) = split(body, b"[")?;
-        let last = last.strip_suffix(b"]")?;
+        body.until(b"[")?;
+        let last = body.0.strip_suffix(b"]")?;
+        let (name, pid) = who(column);
         let task = match kind {
-            Kind::Requeue | Kind::Complete => without_pid(column),
+            Kind::Requeue | Kind::Complete => name,
             _ => last,
         };
-        Some(Event {
-            at,
-            kind,
-            dev,
-            pid: pid_of(column),
-            task: self.names.get(task),
-            rwbs: self.names.get(rwbs),
-            sector: number(sector)?,
-            sectors: number(sectors)?.try_into().ok()?,
-        })
+        let (task, rwbs) = (self.names.get(task), self.names.get(rwbs));
+        Some(Event { at, kind, dev, pid, task, rwbs, sector, sectors })
+    }
+}
+
+/// The fields of a line, taken off its front one by one; each method says `None` where the line has something else.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn number(&mut self) -> Option<u64> {
+        let (value, rest) = leading(self.0)?;
+        self.0 = rest;
+        Some(value)
+    }
+    fn mark(&mut self, mark: &[u8]) -> Option<()> {
+        self.0 = self.0.strip_prefix(mark)?;
+        Some(())
+    }
+    /// What comes before `mark`, which is taken as well.
+    fn until(&mut self, mark: &[u8]) -> Option<&'a [u8]> {
+        let (before, rest) = split(self.0, mark)?;
+        self.0 = rest;
+        Some(before)
     }
 }
 
@@ -108,16 +129,45 @@ impl Parser {
 /// What the input says, at whatever point: all lines before it have been given (and the last, cut one as well).
 pub fn read(input: &mut dyn BufRead, mut each: impl FnMut(Line)) -> io::Result<()> {
     let mut parser = Parser::default();
-    let mut line = Vec::new();
+    // The begin of a line whose end has not been read yet; shorter than the longest line.
+    let mut begun = Vec::new();
     loop {
-        line.clear();
-        let read = input.take(LONGEST_LINE).read_until(b'\n', &mut line);
-        if !line.is_empty() {
-            each(parser.line(&line));
-        } else if matches!(read, Ok(0)) {
+        let piece = match input.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                if !begun.is_empty() {
+                    each(parser.line(&begun));
+                }
+                return Err(error);
+            }
+        };
+        let (mut rest, length) = (piece, piece.len());
+        if length == 0 {
+            if !begun.is_empty() {
+                each(parser.line(&begun));
+            }
             return Ok(());
         }
-        read?;
+        while !rest.is_empty() {
+            // Most lines lie in one piece and are read where they are.
+            let room = LONGEST_LINE - begun.len();
+            let window = rest.get(..room).unwrap_or(rest);
+            let end = memchr::memchr(b'\n', window).map(|end| end + 1);
+            let (line, after) = rest.split_at(end.unwrap_or(window.len()));
+            let whole = end.is_some() || window.len() == room;
+            if whole && begun.is_empty() {
+                each(parser.line(line));
+            } else {
+                begun.extend_from_slice(line);
+                if whole {
+                    each(parser.line(&begun));
+                    begun.clear();
+                }
+            }
+            rest = after;
+        }
+        input.consume(length);
     }
 }
 
@@ -147,7 +197,7 @@ pub(super) fn split<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u
     let first = *mark.first()?;
     let mut from = 0;
     loop {
-        let at = from + text.get(from..)?.iter().position(|&byte| byte == first)?;
+        let at = from + memchr::memchr(first, text.get(from..)?)?;
         if let Some(rest) = text.get(at..)?.strip_prefix(mark) {
             return Some((text.get(..at)?, rest));
         }
@@ -157,13 +207,21 @@ pub(super) fn split<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u
 
 /// A decimal number of digits only.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |value, &byte| {
+    leading(text).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
+}
+
+/// The number that `text` begins with, and what follows it.
+fn leading(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (mut value, mut rest) = (0_u64, text);
+    while let Some((byte, after)) = rest.split_first() {
         let digit = byte.wrapping_sub(b'0');
-        if digit > 9 { None } else { value.checked_mul(10)?.checked_add(digit.into()) }
-    })
+        if digit > 9 {
+            break;
+        }
+        value = value.checked_mul(10)?.checked_add(digit.into())?;
+        rest = after;
+    }
+    (rest.len() < text.len()).then_some((value, rest))
 }
 
 /// The task column of `task-pid [cpu] flags stamp` (flags may be missing) and the stamp.
@@ -187,9 +245,22 @@ fn is_cpu(word: &[u8]) -> bool {
 
 /// `seconds.fraction` in nanoseconds.
 pub(super) fn stamp(text: &[u8]) -> Option<u64> {
-    let (seconds, fraction) = split(text, b".")?;
-    let scale = 10_u64.checked_pow(9_u32.checked_sub(fraction.len().try_into().ok()?)?)?;
-    number(seconds)?.checked_mul(1_000_000_000)?.checked_add(number(fraction)?.checked_mul(scale)?)
+    const SCALES: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
+    let (seconds, rest) = leading(text)?;
+    let fraction = rest.strip_prefix(b".")?;
+    let scale = *SCALES.get(fraction.len().checked_sub(1)?)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(number(fraction)?.checked_mul(scale)?)
+}
+
+/// Name and process of a first column; the process is 0 if there is none.
+fn who(column: &[u8]) -> (&[u8], u32) {
+    let digits = column.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (before, digits) = column.split_at(column.len() - digits);
+    match before.strip_suffix(b"-") {
+        // The usual column of ftrace, `name-pid`.
+        Some(name) => (name, number(digits).and_then(|n| n.try_into().ok()).unwrap_or(0)),
+        None => (without_pid(column), pid_of(column)),
+    }
 }
 
 /// The name in `name-pid` (ftrace, trace-cmd), perhaps with `(tgid)` after it, or in `name pid` or `name pid/tid` (perf).
@@ -263,7 +334,7 @@ mod tests {
         for (column, pid) in
             [("jbd2/mmcblk0-8-83", 83), ("a b-7", 7), ("bash-165     (    160)", 165), ("x", 0)]
         {
-            assert_eq!(pid_of(column.as_bytes()), pid, "{column}");
+            assert_eq!(who(column.as_bytes()).1, pid, "{column}");
         }
     }
 

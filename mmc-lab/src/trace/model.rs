@@ -64,17 +64,35 @@ pub enum Line {
 }
 
 /// Names kept once, so that an event costs no allocation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Names {
     all: HashSet<Arc<str>>,
-    /// The latest ones, so that most lines need no hash.
-    recent: [Option<Arc<str>>; 12],
-    next: usize,
+    /// The latest name of each [`place`], so that most lines need no search.
+    recent: [Option<Arc<str>>; PLACES],
+}
+
+/// A power of two.
+const PLACES: usize = 64;
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { all: HashSet::new(), recent: [const { None }; PLACES] }
+    }
+}
+
+/// Where a name is remembered: a rough hash of it.
+fn place(bytes: &[u8]) -> usize {
+    let at = |i: usize| bytes.get(i).map_or(0, |&b| usize::from(b));
+    let n = bytes.len();
+    (n + at(0) * 3 + at(n / 2) * 5 + at(n.wrapping_sub(1)) * 7) % PLACES
 }
 
 impl Names {
     pub(super) fn get(&mut self, bytes: &[u8]) -> Arc<str> {
-        if let Some(name) = self.recent.iter().flatten().find(|name| name.as_bytes() == bytes) {
+        let place = place(bytes);
+        if let Some(Some(name)) = self.recent.get(place)
+            && name.as_bytes() == bytes
+        {
             return name.clone();
         }
         let text = String::from_utf8_lossy(bytes);
@@ -86,10 +104,9 @@ impl Names {
                 name
             }
         };
-        if let Some(oldest) = self.recent.get_mut(self.next) {
-            *oldest = Some(name.clone());
+        if let Some(recent) = self.recent.get_mut(place) {
+            *recent = Some(name.clone());
         }
-        self.next = (self.next + 1) % self.recent.len();
         name
     }
 }
