@@ -229,7 +229,54 @@ mod tests {
     }
 
     #[test]
+    fn every_unit_is_its_number_of_nanoseconds() {
+        for (duration, instant, ns) in [
+            (Duration::from_nanos(3), Instant::from_nanos(3), 3),
+            (Duration::from_micros(3), Instant::from_micros(3), 3_000),
+            (Duration::from_millis(3), Instant::from_millis(3), 3_000_000),
+            (Duration::from_secs(3), Instant::from_secs(3), 3_000_000_000),
+        ] {
+            assert_eq!((duration.as_nanos(), instant.as_nanos()), (ns, ns));
+        }
+        let odd = Duration::from_nanos(7_654_321);
+        assert_eq!((odd.as_micros(), odd.as_millis()), (7_654, 7));
+        assert_eq!((Instant::NEVER.is_never(), Instant::from_nanos(u64::MAX - 1).is_never()), (true, false));
+    }
+
+    #[test]
+    fn the_operators_are_the_named_methods() {
+        let (three, five) = (Duration::from_nanos(3), Duration::from_nanos(5));
+        assert_eq!(
+            (three + five, five - three, three - five),
+            (Duration::from_nanos(8), Duration::from_nanos(2), Duration::ZERO)
+        );
+        assert_eq!((three.saturating_add(five), five.saturating_sub(three)), (three + five, five - three));
+        assert_eq!(
+            (three.saturating_mul(5), Duration::MAX.saturating_mul(2)),
+            (Duration::from_nanos(15), Duration::MAX)
+        );
+        let mut sum = three;
+        sum += five;
+        assert_eq!(sum, three + five);
+        let mut at = Instant::from_nanos(100);
+        at += five;
+        assert_eq!(
+            (at, at - five, at - Instant::from_nanos(100)),
+            (Instant::from_nanos(105), Instant::from_nanos(100), five)
+        );
+    }
+
+    #[test]
+    fn a_counter_that_wraps_goes_on() {
+        let mut ticks = Extend32::new();
+        let seen = [7, 7, u32::MAX, 0, 0, 1, u32::MAX, 2].map(|low| ticks.ticks(low));
+        assert_eq!(seen, [7, 7, 0xffff_ffff, 1 << 32, 1 << 32, (1 << 32) + 1, (2 << 32) - 1, (2 << 32) + 2]);
+    }
+
+    #[test]
     fn durations_print_in_their_own_unit() {
+        assert_eq!(Duration::from_nanos(999).to_string(), "999 ns");
+        assert_eq!(Duration::from_nanos(1_001).to_string(), "1.001 us");
         assert_eq!(Duration::from_nanos(7).to_string(), "7 ns");
         assert_eq!(Duration::from_micros(84_600).to_string(), "84.600 ms");
         assert_eq!(Duration::from_millis(10_750).to_string(), "10.750 s");
