@@ -1,0 +1,241 @@
+//! Every decision of every policy on four fixed loads, as data: a change of an algorithm shows as a difference of these
+//! files, and a change that should change nothing (for speed, say) shows none.
+//!
+//! It says *what* a policy does, not whether that is right: the other tests do. After a change that is meant,
+//! `DECISIONS=write cargo test -p mmc-sched --test decisions` writes the files anew; read the difference.
+
+#![cfg(all(
+    feature = "mq-deadline",
+    feature = "deadline",
+    feature = "bfq",
+    feature = "cfq",
+    feature = "kyber",
+    feature = "ftb"
+))]
+
+use mmc_sched::{
+    AnyPolicy, Class, Dispatch, Flags, Inserted, Kind, Limits, Op, Outcome, Priority, Queue, Request,
+    RequestId, Run, Scheduler, Slot, StreamId,
+};
+use mmc_time::{Duration, Instant};
+use std::fmt::Write as _;
+
+/// The same numbers for ever (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const LOADS: [&str; 4] =
+    ["anything, in any class", "neighbours that merge", "readers beside writeback", "tunables change"];
+
+struct Load {
+    kind: usize,
+    random: Random,
+    ends: [u64; 8],
+}
+
+impl Load {
+    fn request(&mut self) -> Request {
+        let r = &mut self.random;
+        let stream = r.below(if self.kind == 0 { 12 } else { 5 });
+        let op = match (self.kind, r.below(20)) {
+            (2, _) => [Op::Read, Op::Write][usize::from(stream > 2)],
+            (_, 0) => Op::Discard,
+            (_, 1) => Op::WriteZeroes,
+            (_, n) => [Op::Read, Op::Write][usize::from(n > 10)],
+        };
+        let blocks = if r.one_in(9) { 200 + r.below(2500) } else { 8 * (1 + r.below(4)) } as u32;
+        let end = &mut self.ends[stream as usize % 8];
+        let lba = match (self.kind, r.below(6)) {
+            (0, 0..4) | (_, 0) => 8 * r.below(1 << 20),
+            (1, 1) => end.saturating_sub(2 * u64::from(blocks) + 8 * r.below(3)),
+            _ => *end,
+        };
+        *end = lba + u64::from(blocks);
+        let mut flags =
+            if r.one_in(3) || (self.kind == 2 && stream < 4) { Flags::SYNC } else { Flags::empty() };
+        for (flag, n) in [
+            (Flags::META, 9),
+            (Flags::RAHEAD, 9),
+            (Flags::NOMERGE, 30),
+            (Flags::FUA, 30),
+            (Flags::PREFLUSH, 40),
+            (Flags::BARRIER, 60),
+        ] {
+            if r.one_in(n) {
+                flags |= flag;
+            }
+        }
+        let class = match (self.kind, r.below(8)) {
+            (0, 0) | (3, 0) => Class::RealTime,
+            (0, 1) | (3, 1) => Class::Idle,
+            (0, 2) => Class::BestEffort,
+            _ => Class::None,
+        };
+        let level = if class == Class::None { 0 } else { r.below(8) as u8 };
+        Request {
+            flags,
+            priority: Priority { class, level },
+            ..Request::new(op, lba, blocks, StreamId(stream as u32 + 1))
+        }
+    }
+}
+
+struct Words(String, usize);
+
+impl Words {
+    fn say(&mut self, word: &str) {
+        if self.1 + word.len() > 110 {
+            self.0.push('\n');
+            self.1 = 0;
+        }
+        self.0.push_str(word);
+        self.0.push(' ');
+        self.1 += word.len() + 1;
+    }
+}
+
+/// `+3` in slot 3, `+3m1` merged into 1, `+F` no room; `>3*2@80+16` run of two with head 3, 16 sectors at 80; `w12c` wait 12 ms or
+/// for a completion; `-` nothing; `!3` done, `!3.` and over, `x3` failed; `~3` requeued; `#3` cancelled; `=name` tuned; `t90` 90 ms later;
+/// `a8` writeback may hold 8 tags.
+fn decisions(name: &str, kind: usize) -> String {
+    let limits = Limits { max_sectors: 2560, max_segments: 12, ..Limits::default() };
+    let policy = AnyPolicy::by_name(name).expect("built in");
+    let mut queue = Queue::with_limits(vec![Slot::FREE; 40], policy, limits);
+    let mut load = Load {
+        kind,
+        random: Random(2018 + kind as u64),
+        ends: [0, 4096, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24],
+    };
+    let (mut now, mut device, mut known) =
+        (Instant::from_millis(5), Vec::<Run>::new(), Vec::<RequestId>::new());
+    let (mut words, mut wake, mut admitted) = (Words(String::new(), 0), None, 40);
+    for _ in 0..900 {
+        now += Duration::from_micros(load.random.below(1500));
+        match load.random.below(100) {
+            0..44 => {
+                let request = load.request();
+                let reply = match queue.merge(&request, now) {
+                    Some(merged) => Ok(merged),
+                    None if queue.admits_request(&request, 40) => {
+                        queue.insert(request, now).map_err(|(_, why)| format!("{why:?}"))
+                    }
+                    None => Err("late".to_string()),
+                };
+                match reply {
+                    Ok((id, Inserted::Queued)) => words.say(&format!("+{}", id.slot())),
+                    Ok((id, Inserted::Merged { into })) => {
+                        words.say(&format!("+{}m{}", id.slot(), into.slot()))
+                    }
+                    Err(ref why) => words.say(&format!("+{}", &why[..1])),
+                }
+                known.extend(reply.ok().map(|(id, _)| id));
+            }
+            44..72 if device.len() < 4 => match queue.dispatch(now) {
+                Dispatch::Run(run) => {
+                    words.say(&format!(">{}*{}@{}+{}", run.head.slot(), run.count, run.lba, run.blocks));
+                    if load.random.one_in(40) {
+                        queue.requeue(&run, now);
+                        words.say(&format!("~{}", run.head.slot()));
+                    } else {
+                        device.push(run);
+                    }
+                }
+                Dispatch::Wait { at, completion } => {
+                    wake = at;
+                    let at = at.map_or(String::new(), |at| at.since(now).as_millis().to_string());
+                    words.say(&format!("w{at}{}", if completion { "c" } else { "" }));
+                }
+                Dispatch::Empty => words.say("-"),
+            },
+            72..94 if !device.is_empty() => {
+                let run = device.remove(load.random.below(device.len() as u64) as usize);
+                now += Duration::from_micros(300 + 40 * u64::from(run.blocks));
+                let failed = load.random.one_in(50);
+                let (mut id, mut left) = (Some(run.head), run.blocks);
+                for _ in 0..run.count {
+                    let Some(this) = id else { break };
+                    id = queue.next_member(this);
+                    let blocks = queue.request(this).map_or(0, |r| r.blocks.min(left));
+                    left -= blocks;
+                    let done = queue.complete(this, Outcome { blocks, failed }, now);
+                    let over = if done.is_some_and(|d| d.last) { "." } else { "" };
+                    words.say(&format!("{}{}{over}", if failed { "x" } else { "!" }, this.slot()));
+                }
+            }
+            94 if !known.is_empty() => {
+                let id = known.remove(load.random.below(known.len() as u64) as usize);
+                if queue.cancel(id).is_some() {
+                    words.say(&format!("#{}", id.slot()));
+                }
+            }
+            95..98 => {
+                let later = wake.take().unwrap_or(now + Duration::from_millis(1 << load.random.below(13)));
+                words.say(&format!("t{}", later.since(now).as_millis()));
+                now = now.max(later);
+            }
+            98 if kind == 3 => {
+                if let Some(info) = queue.tunable(load.random.below(40) as usize) {
+                    let span = (info.max - info.min).clamp(0, 2000) as u64;
+                    let value = if load.random.one_in(4) {
+                        info.value
+                    } else {
+                        info.min + load.random.below(span + 1) as i64
+                    };
+                    words.say(&format!(
+                        "={}={value}{}",
+                        info.name,
+                        if queue.tune(info.name, &value.to_string()).is_ok() { "" } else { "?" }
+                    ));
+                }
+            }
+            _ => {}
+        }
+        let now_admitted = queue.admits(Kind::Async, 40);
+        if now_admitted != admitted {
+            admitted = now_admitted;
+            words.say(&format!("a{admitted}"));
+        }
+    }
+    words.0
+}
+
+#[test]
+fn every_decision_is_as_it_was() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/decisions");
+    let write = std::env::var("DECISIONS").is_ok_and(|v| v == "write");
+    for name in AnyPolicy::NAMES.iter().copied().chain(["mq-deadline/5.10"]) {
+        let mut text = String::new();
+        for (kind, load) in LOADS.iter().enumerate() {
+            writeln!(text, "# {load}\n{}", decisions(name, kind)).expect("text");
+        }
+        let text = text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>();
+        let path = folder.join(format!("{}.txt", name.replace('/', "-")));
+        if write {
+            std::fs::create_dir_all(&folder)
+                .and_then(|()| std::fs::write(&path, &text))
+                .expect("tests/data can be written");
+        }
+        let was = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        for (number, (was, is)) in was.lines().zip(text.lines()).enumerate() {
+            assert_eq!(
+                was,
+                is,
+                "{name}: the first difference is in line {} of {}",
+                number + 1,
+                path.display()
+            );
+        }
+        assert_eq!(was.len(), text.len(), "{name}: more or fewer decisions than in {}", path.display());
+    }
+}
