@@ -242,6 +242,8 @@ pub(crate) struct Keeper<B> {
     pub(crate) agenda: Agenda,
     pub(crate) watch: SlotWatch,
     pub(crate) cache_on: bool,
+    /// To switch it on has failed, and nothing has worked since.
+    pub(crate) cache_failed: bool,
 }
 
 impl<B> Keeper<B> {
@@ -293,6 +295,17 @@ impl<B> Keeper<B> {
         } else if self.care.cache && self.ext_csd().is_some_and(|e| e.get(CACHE_SIZE) > 0) {
             self.agenda.add(Task::CacheOn);
         }
+    }
+
+    /// The card was told to switch its cache on. If that failed it may have done so all the same: an identification, which
+    /// switches it off, comes before the next request. Where it fails again the card's cache is left alone.
+    pub(crate) fn switched_cache(&mut self, well: bool) {
+        self.cache_on = well;
+        if !well {
+            self.care.cache &= !self.cache_failed;
+            self.agenda.add(Task::Reset);
+        }
+        self.cache_failed = !well;
     }
 
     /// The conversation of `task`; `None`: the card has no such thing, or must not be asked. `dirty`: something was

@@ -547,11 +547,13 @@ where
     /// Of a stopped core: completes whatever is queued or waits with [`BlockError::Stopped`].
     pub fn drain(&mut self, now: Instant) -> Work {
         let why = self.stopped.unwrap_or(Stopped::Shutdown);
+        // Each turn ends a request or a run, which may let others go that want a flush, or are runs, in their turn.
         for _ in 0..self.table.len() {
-            let Some(i) = self.table.pop(Which::Flush) else { break };
-            self.over(i, Err(BlockError::Stopped(why)), now);
-        }
-        for _ in 0..self.table.len() {
+            if let Some(i) = self.table.pop(Which::Flush) {
+                self.over(i, Err(BlockError::Stopped(why)), now);
+                self.admit(now);
+                continue;
+            }
             let run = match self.take_run(now) {
                 Ok(run) => run,
                 Err(nothing) => return nothing,

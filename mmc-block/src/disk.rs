@@ -193,6 +193,7 @@ where
             agenda: Agenda::default(),
             watch,
             cache_on: false,
+            cache_failed: false,
         };
         keeper.settle();
         self.core.set_features(keeper.features());
@@ -540,6 +541,9 @@ where
                 } else {
                     if self.media == Media::Same {
                         self.core.change_media(Stopped::MediaChanged);
+                        // A flush that is due was for the card before.
+                        keeper.agenda.remove(Task::Flush);
+                        self.core.finish_flush(Err(BlockError::Stopped(Stopped::MediaChanged)), now);
                     } else {
                         self.core.resume(Stopped::NoMedia);
                         self.core.stop(Stopped::MediaChanged);
@@ -569,7 +573,7 @@ where
             }
             Ended::Done(result) => match task {
                 Task::CacheOn => {
-                    keeper.cache_on = result.is_ok();
+                    keeper.switched_cache(result.is_ok());
                     let features = keeper.features();
                     self.core.set_features(features);
                 }

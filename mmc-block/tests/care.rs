@@ -5,7 +5,7 @@ mod common;
 use common::{buf, read, tags, write};
 use mmc_block::{BlockError, Care, Disk, Init, Media, Next, Refusal, Settings, Stopped, Up};
 use mmc_mock::card::{MmcCard, MmcConfig, SdCard, SdConfig, Shared};
-use mmc_mock::fault::{Faulty, Medium, Script};
+use mmc_mock::fault::{Action, Faulty, Medium, Script};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, MockHost, zoo};
 use mmc_proto::bus::{Timing, Width};
@@ -224,6 +224,75 @@ fn a_card_that_is_taken_out_fails_all_and_a_new_one_waits_to_be_accepted() {
     assert!(b.disk.accept_media() && !b.disk.accept_media());
     let done = b.one(read(5, 1), 0);
     assert_eq!((done.result, done.generation, done.buffer.unwrap().0[0]), (Ok(()), 1, 1));
+}
+
+#[test]
+fn a_card_that_is_taken_out_ends_those_behind_one_that_waits_for_a_flush() {
+    // Found by `mmc-lab soak`: each of these is held by the one before it, and wants a flush when it is let go.
+    for flags in [Flags::PREFLUSH | Flags::FUA, Flags::PREFLUSH] {
+        let mut b = emmc("", true);
+        b.one(write(64, 8), 5);
+        let rs = [
+            write(64, 8),
+            Request { flags, ..write(70, 8) },
+            Request { flags, ..write(72, 8) },
+            Request { flags, ..write(68, 8) },
+            read(64, 8),
+        ];
+        let tickets = rs.map(|r| b.disk.submit(r, buf(&r, 6), b.now).unwrap());
+        b.card.with(|c| c.act(&Action::Remove, b.now));
+        b.run();
+        assert_eq!(b.disk.media(), Media::Gone);
+        for ticket in tickets {
+            let done = b.disk.take(ticket).unwrap_or_else(|| panic!("{flags:?}: {ticket:?} is not over"));
+            assert!(done.result.is_err());
+        }
+        assert_eq!(b.disk.core().outstanding(), 0);
+    }
+}
+
+#[test]
+fn a_flush_that_is_due_when_the_card_is_changed_fails() {
+    // Found by `mmc-lab soak`: nobody stores any more what was in the cache of the card before.
+    let of = |serial: u8| {
+        let mut config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
+        config.cid[13] ^= serial;
+        MmcCard::new(config).unwrap()
+    };
+    let others = vec![of(1)];
+    let mut b = Bench::new(Faulty::with_others(of(0), others, script("at CMD24#1: swap 0")).unwrap(), true);
+    b.disk.prepare_with(BufBatch::new(8)).unwrap();
+    assert_eq!(b.one(write(64, 1), 5).result, Ok(()));
+    // The flush is next when this one fails.
+    let hit = write(80, 1);
+    let hit = b.disk.submit(hit, buf(&hit, 6), b.now).unwrap();
+    b.disk.poll(b.now);
+    let flush = b.disk.submit_bare(flush(), b.now).unwrap();
+    b.run();
+    assert_eq!((b.disk.media(), b.card.with(|c| c.waiting().len())), (Media::New, 0));
+    for ticket in [hit, flush] {
+        let done = b.disk.take(ticket).unwrap();
+        assert_eq!(done.result, Err(BlockError::Stopped(Stopped::MediaChanged)), "{:?}", done.request);
+    }
+}
+
+#[test]
+fn a_cache_of_which_nobody_knows_whether_it_is_on_is_reset() {
+    // Found by `mmc-lab soak`: the card switches its cache on, and its answer is lost.
+    let b = emmc("", true);
+    let switches = b.card.with(|c| c.seen(false, 6));
+    assert_eq!(b.disk.statistics().resets, 0);
+    let lost = |times: u32| {
+        let nth = (1..=times).map(|k| format!("at CMD6#{}: no-answer\n", k * switches - 1));
+        emmc(&nth.collect::<String>(), true)
+    };
+    let b = lost(1);
+    assert_eq!((b.disk.statistics().resets, b.disk.core().features().cache), (1, true), "once more");
+    let mut b = lost(2);
+    assert_eq!((b.disk.statistics().resets, b.disk.core().features().cache), (2, false), "twice is enough");
+    b.card.with(|c| c.card_mut().expect_loss(true));
+    b.one(write(64, 8), 5);
+    assert_eq!(b.card.with(|c| c.card_mut().volatile()), 0, "nothing flushes this cache, so it is off");
 }
 
 #[test]

@@ -158,6 +158,38 @@ fn a_card_leaves_comes_back_and_is_another() {
 }
 
 #[test]
+fn rules_come_and_go_while_the_card_runs() {
+    let mut b = Bench::new("every CMD19: lost");
+    let card = b.identify().unwrap();
+    let waiting = |b: &Bench| b.card.with(|c| c.waiting().len());
+    let add = |b: &Bench, rule: &str| {
+        let rule = rule.parse::<Script>().unwrap().rules.remove(0);
+        b.card.with(|c| c.add(rule))
+    };
+    let nth = b.card.with(|c| c.seen(false, 17));
+    add(&b, &format!("at CMD17#{nth}: block 0 crc")).unwrap();
+    assert_eq!(waiting(&b), 2);
+    assert!(b.transfer(&card, Dir::Read, 5, vec![0; 512]).0.is_err());
+    assert_eq!((b.card.with(|c| c.seen(false, 17)), waiting(&b)), (nth + 1, 1));
+    assert!(b.transfer(&card, Dir::Read, 5, vec![0; 512]).0.is_ok(), "once");
+    // What has struck is forgotten, what always strikes is not.
+    add(&b, "at CMD17: lost").unwrap();
+    assert_eq!(b.card.with(|c| c.script().rules.len()), 2);
+    let refused = add(&b, "at 1s: swap 0").unwrap_err().to_string();
+    assert_eq!(refused, "rule 1, action: there is no other card 0, only 0 were given");
+    // What needs no command happens at once; the rest does not.
+    let now = b.clock.now();
+    b.card.with(|c| {
+        c.act(&mmc_mock::fault::Action::Remove, now);
+        c.act(&mmc_mock::fault::Action::Swap(7), now);
+        assert!(!c.present());
+        c.act(&mmc_mock::fault::Action::Lost, now);
+        c.act(&mmc_mock::fault::Action::Insert, now);
+        assert!(c.present());
+    });
+}
+
+#[test]
 fn a_loss_of_power_keeps_exactly_the_blocks_it_says() {
     for (keep, survive) in [("all", vec![0, 1, 2, 3, 4, 5, 6, 7]), ("none", vec![]), ("keep 6 1", vec![1, 6])]
     {

@@ -194,13 +194,22 @@ impl<C: Medium> Faulty<C> {
     /// Checks the script against the cards, and tells them to remember writes if power will be lost.
     fn prepare(&mut self) -> Result<(), Invalid> {
         let losses = self.script.rules.iter().any(|r| matches!(r.what, Action::PowerLoss(_)));
+        for card in std::iter::once(&mut self.card).chain(&mut self.others) {
+            card.expect_loss(losses);
+        }
+        let script = std::mem::take(&mut self.script);
+        let checked = self.check(&script.rules);
+        self.script = script;
+        checked
+    }
+    /// Whether these rules can be on these cards.
+    fn check(&mut self, rules: &[Rule]) -> Result<(), Invalid> {
         let mut least = u64::MAX;
         for card in std::iter::once(&mut self.card).chain(&mut self.others) {
             card.with_storage(&mut |s| least = least.min(s.sectors()));
-            card.expect_loss(losses);
         }
         let there = self.others.len();
-        for (i, rule) in self.script.rules.iter().enumerate() {
+        for (i, rule) in rules.iter().enumerate() {
             let problem = match rule.what {
                 Action::Swap(n) if n >= there => {
                     format!("there is no other card {n}, only {there} were given")
@@ -222,6 +231,38 @@ impl<C: Medium> Faulty<C> {
     /// How often the card lost its supply.
     pub(crate) fn resets(&self) -> u32 {
         self.resets
+    }
+    /// One more rule, while the card runs; those that have struck once and for all are forgotten, so that a long run costs
+    /// no more than the faults that wait. Power is lost only where the first script had a `power-loss`, too: else nothing
+    /// is remembered that could be lost.
+    ///
+    /// # Errors
+    /// [`Invalid`] (rule 1 is this one); the script is as it was.
+    pub fn add(&mut self, rule: Rule) -> Result<(), Invalid> {
+        let one = Script { rules: vec![rule], ..Script::default() };
+        one.check()?;
+        self.check(&one.rules)?;
+        let mut over = std::mem::take(&mut self.struck).into_iter();
+        self.script.rules.retain(|r| {
+            let struck = over.next().unwrap_or(false);
+            !struck || matches!(r.when, When::Every { .. })
+        });
+        self.script.rules.extend(one.rules);
+        self.struck = vec![false; self.script.rules.len()];
+        Ok(())
+    }
+    /// Does at once what needs no command: a card that leaves, comes or is changed, a loss of power, rot. Everything else is
+    /// ignored.
+    pub fn act(&mut self, what: &Action, now: Instant) {
+        let there = !matches!(what, Action::Swap(n) if *n >= self.others.len());
+        if there && by_itself(what) {
+            self.happen(what, now);
+        }
+    }
+    /// How many of this command have come: with [`When::Command`] as `nth`, the next one.
+    #[must_use]
+    pub fn seen(&self, app: bool, index: u8) -> u32 {
+        self.seen.get(&(app, index)).copied().unwrap_or(0)
     }
     /// The card in the slot.
     #[must_use]
