@@ -1,4 +1,4 @@
-//! Every decision of every policy on four fixed loads, as data: a change of an algorithm shows as a difference of these
+//! Every decision of every policy on six fixed loads, as data: a change of an algorithm shows as a difference of these
 //! files, and a change that should change nothing (for speed, say) shows none.
 //!
 //! It says *what* a policy does, not whether that is right: the other tests do. After a change that is meant,
@@ -35,8 +35,15 @@ impl Random {
     }
 }
 
-const LOADS: [&str; 4] =
-    ["anything, in any class", "neighbours that merge", "readers beside writeback", "tunables change"];
+/// One after the other, with the same policy each time: it must not remember the one before, but for its tunables.
+const LOADS: [&str; 6] = [
+    "anything, in any class",
+    "neighbours that merge",
+    "readers beside writeback",
+    "more streams than there is room for",
+    "tunables change",
+    "anything again, with the tunables of before",
+];
 
 struct Load {
     kind: usize,
@@ -47,7 +54,11 @@ struct Load {
 impl Load {
     fn request(&mut self) -> Request {
         let r = &mut self.random;
-        let stream = r.below(if self.kind == 0 { 12 } else { 5 });
+        let stream = r.below(match self.kind {
+            0 | 5 => 12,
+            3 => 90,
+            _ => 5,
+        });
         let op = match (self.kind, r.below(20)) {
             (2, _) => [Op::Read, Op::Write][usize::from(stream > 2)],
             (_, 0) => Op::Discard,
@@ -57,7 +68,7 @@ impl Load {
         let blocks = if r.one_in(9) { 200 + r.below(2500) } else { 8 * (1 + r.below(4)) } as u32;
         let end = &mut self.ends[stream as usize % 8];
         let lba = match (self.kind, r.below(6)) {
-            (0, 0..4) | (_, 0) => 8 * r.below(1 << 20),
+            (0 | 5, 0..4) | (_, 0) => 8 * r.below(1 << 20),
             (1, 1) => end.saturating_sub(2 * u64::from(blocks) + 8 * r.below(3)),
             _ => *end,
         };
@@ -77,9 +88,9 @@ impl Load {
             }
         }
         let class = match (self.kind, r.below(8)) {
-            (0, 0) | (3, 0) => Class::RealTime,
-            (0, 1) | (3, 1) => Class::Idle,
-            (0, 2) => Class::BestEffort,
+            (0 | 4 | 5, 0) => Class::RealTime,
+            (0 | 4 | 5, 1) => Class::Idle,
+            (0 | 5, 2) => Class::BestEffort,
             _ => Class::None,
         };
         let level = if class == Class::None { 0 } else { r.below(8) as u8 };
@@ -108,9 +119,8 @@ impl Words {
 /// `+3` in slot 3, `+3m1` merged into 1, `+F` no room; `>3*2@80+16` run of two with head 3, 16 sectors at 80; `w12c` wait 12 ms or
 /// for a completion; `-` nothing; `!3` done, `!3.` and over, `x3` failed; `~3` requeued; `#3` cancelled; `=name` tuned; `t90` 90 ms later;
 /// `a8` writeback may hold 8 tags.
-fn decisions(name: &str, kind: usize) -> String {
+fn decisions(policy: &mut AnyPolicy, kind: usize) -> String {
     let limits = Limits { max_sectors: 2560, max_segments: 12, ..Limits::default() };
-    let policy = AnyPolicy::by_name(name).expect("built in");
     let mut queue = Queue::with_limits(vec![Slot::FREE; 40], policy, limits);
     let mut load = Load {
         kind,
@@ -120,13 +130,16 @@ fn decisions(name: &str, kind: usize) -> String {
     let (mut now, mut device, mut known) =
         (Instant::from_millis(5), Vec::<Run>::new(), Vec::<RequestId>::new());
     let (mut words, mut wake, mut admitted) = (Words(String::new(), 0), None, 40);
-    for _ in 0..900 {
+    for _ in 0..1200 {
         now += Duration::from_micros(load.random.below(1500));
         match load.random.below(100) {
-            0..44 => {
+            0..34 => {
                 let request = load.request();
                 let reply = match queue.merge(&request, now) {
                     Some(merged) => Ok(merged),
+                    None if load.random.one_in(50) => {
+                        queue.insert_at_head(request, now).map_err(|(_, why)| format!("{why:?}"))
+                    }
                     None if queue.admits_request(&request, 40) => {
                         queue.insert(request, now).map_err(|(_, why)| format!("{why:?}"))
                     }
@@ -141,7 +154,7 @@ fn decisions(name: &str, kind: usize) -> String {
                 }
                 known.extend(reply.ok().map(|(id, _)| id));
             }
-            44..72 if device.len() < 4 => match queue.dispatch(now) {
+            34..64 if device.len() < 4 => match queue.dispatch(now) {
                 Dispatch::Run(run) => {
                     words.say(&format!(">{}*{}@{}+{}", run.head.slot(), run.count, run.lba, run.blocks));
                     if load.random.one_in(40) {
@@ -158,7 +171,7 @@ fn decisions(name: &str, kind: usize) -> String {
                 }
                 Dispatch::Empty => words.say("-"),
             },
-            72..94 if !device.is_empty() => {
+            64..94 if !device.is_empty() => {
                 let run = device.remove(load.random.below(device.len() as u64) as usize);
                 now += Duration::from_micros(300 + 40 * u64::from(run.blocks));
                 let failed = load.random.one_in(50);
@@ -184,7 +197,7 @@ fn decisions(name: &str, kind: usize) -> String {
                 words.say(&format!("t{}", later.since(now).as_millis()));
                 now = now.max(later);
             }
-            98 if kind == 3 => {
+            98 if kind == 4 => {
                 if let Some(info) = queue.tunable(load.random.below(40) as usize) {
                     let span = (info.max - info.min).clamp(0, 2000) as u64;
                     let value = if load.random.one_in(4) {
@@ -215,9 +228,9 @@ fn every_decision_is_as_it_was() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/decisions");
     let write = std::env::var("DECISIONS").is_ok_and(|v| v == "write");
     for name in AnyPolicy::NAMES.iter().copied().chain(["mq-deadline/5.10"]) {
-        let mut text = String::new();
+        let (mut text, mut policy) = (String::new(), AnyPolicy::by_name(name).expect("built in"));
         for (kind, load) in LOADS.iter().enumerate() {
-            writeln!(text, "# {load}\n{}", decisions(name, kind)).expect("text");
+            writeln!(text, "# {load}\n{}", decisions(&mut policy, kind)).expect("text");
         }
         let text = text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>();
         let path = folder.join(format!("{}.txt", name.replace('/', "-")));
