@@ -1,0 +1,125 @@
+//! Neighbours leave as one run: behind a run, before it, and where a request closes the gap between two.
+
+use mmc_sched::{AnyPolicy, Dispatch, Flags, Op, Queue, Request, Scheduler, Slot, StreamId};
+use mmc_time::{Duration, Instant};
+
+type Q = Queue<[Slot; 16], AnyPolicy>;
+
+fn queue(name: &str) -> Q {
+    Queue::new([const { Slot::FREE }; 16], AnyPolicy::by_name(name).expect("built in"))
+}
+
+fn put(q: &mut Q, lba: u64, stream: u32) {
+    let request = Request { flags: Flags::SYNC, ..Request::new(Op::Write, lba, 8, StreamId(stream)) };
+    if q.merge(&request, Instant::ZERO).is_none() {
+        q.insert(request, Instant::ZERO).expect("there is room");
+    }
+}
+
+/// What leaves, as (first sector, sectors, requests); the device is always done at once.
+fn runs(q: &mut Q) -> Vec<(u64, u32, u16)> {
+    let (mut out, mut now) = (Vec::new(), Instant::ZERO);
+    while !q.is_empty() {
+        match q.dispatch(now) {
+            Dispatch::Run(run) => {
+                out.push((run.lba, run.blocks, run.count));
+                let mut next = Some(run.head);
+                while let Some(id) = next {
+                    next = q.next_member(id);
+                    let blocks = q.request(id).expect("a member").blocks;
+                    q.complete(id, mmc_sched::Outcome { blocks, failed: false }, now).expect("at the device");
+                }
+            }
+            Dispatch::Wait { at, .. } => now = now.max(at.unwrap_or(now)) + Duration::from_millis(1),
+            Dispatch::Empty => panic!("{} forgot {}", q.name(), q.len()),
+        }
+    }
+    out
+}
+
+fn left(name: &str, set: &[(&str, &str)], lbas: &[u64]) -> Vec<(u64, u32, u16)> {
+    let mut q = queue(name);
+    for (tunable, value) in set {
+        q.tune(tunable, value).expect("a tunable of this policy");
+    }
+    for lba in lbas {
+        put(&mut q, *lba, 1);
+    }
+    runs(&mut q)
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    AnyPolicy::NAMES.iter().copied().filter(|n| *n != "none")
+}
+
+#[test]
+fn a_request_behind_another_joins_it() {
+    for name in AnyPolicy::NAMES {
+        assert_eq!(left(name, &[], &[80, 88, 96]), [(80, 24, 3)], "{name}");
+    }
+}
+
+#[test]
+fn a_request_before_another_joins_it() {
+    for name in names() {
+        assert_eq!(left(name, &[], &[80, 72, 64]), [(64, 24, 3)], "{name}");
+    }
+}
+
+#[test]
+fn a_request_between_two_makes_them_one() {
+    for name in names().filter(|n| *n != "kyber") {
+        assert_eq!(left(name, &[], &[80, 96, 88]), [(80, 24, 3)], "{name}, behind the first");
+        assert_eq!(left(name, &[], &[96, 80, 88, 104, 72]), [(72, 40, 5)], "{name}");
+    }
+}
+
+#[test]
+fn without_front_merges_only_requests_behind_join() {
+    for name in ["mq-deadline", "deadline"].into_iter().filter(|n| AnyPolicy::NAMES.contains(n)) {
+        // The kernel still looks at one run: the last that something joined, at first the first one.
+        let mut out = left(name, &[("front_merges", "0")], &[1000, 80, 72, 64, 88]);
+        out.retain(|run| run.0 < 1000);
+        out.sort_unstable();
+        assert_eq!(out, [(64, 8, 1), (72, 8, 1), (80, 16, 2)], "{name}");
+        assert_eq!(left(name, &[("front_merges", "0")], &[80, 72]), [(72, 16, 2)], "{name}, the first one");
+    }
+}
+
+#[test]
+fn streams_that_are_served_apart_do_not_join() {
+    for name in ["bfq", "cfq", "ftb"].into_iter().filter(|n| AnyPolicy::NAMES.contains(n)) {
+        for lbas in [[80, 88], [88, 80]] {
+            let mut q = queue(name);
+            put(&mut q, lbas[0], 1);
+            put(&mut q, lbas[1], 2);
+            let mut out = runs(&mut q);
+            out.sort_unstable();
+            assert_eq!(out, [(80, 8, 1), (88, 8, 1)], "{name}");
+        }
+    }
+}
+
+#[test]
+fn where_requests_left_others_join_what_is_still_there() {
+    for name in names() {
+        let mut q = queue(name);
+        put(&mut q, 80, 1);
+        put(&mut q, 200, 1);
+        let first = match q.dispatch(Instant::ZERO) {
+            Dispatch::Run(run) => run,
+            other => panic!("{name}: {other:?}"),
+        };
+        // At the device: a neighbour of it is a run of its own, one of the other joins that.
+        let other = if first.lba == 80 { 200 } else { 80 };
+        put(&mut q, first.lba + 8, 1);
+        put(&mut q, other + 8, 1);
+        q.complete(first.head, mmc_sched::Outcome { blocks: 8, failed: false }, Instant::ZERO)
+            .expect("at the device");
+        let mut out = runs(&mut q);
+        out.sort_unstable();
+        let mut expected = [(first.lba + 8, 8, 1), (other, 16, 2)];
+        expected.sort_unstable();
+        assert_eq!(out, expected, "{name}");
+    }
+}
