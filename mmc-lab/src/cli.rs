@@ -10,6 +10,7 @@ pub mod dw;
 pub mod explain;
 pub mod replay;
 pub mod sched;
+pub mod soak;
 pub mod tune;
 
 /// Reproduce a stall of an SD card, cure it, and explain a real one.
@@ -44,6 +45,8 @@ pub enum Command {
     Replay(replay::Args),
     /// One policy by hand: a command a line, a reply line each
     Sched(sched::Args),
+    /// The whole stack for weeks of virtual time, with faults, power cuts and card swaps
+    Soak(soak::Args),
     /// Which scheduler and tunables would serve a real trace best
     Tune(tune::Args),
 }
@@ -62,6 +65,7 @@ pub fn run(cli: &Cli) -> std::process::ExitCode {
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Sched(args) => sched::run(args),
+        Command::Soak(args) => soak::run(args),
         Command::Tune(args) => tune::run(args),
     }
 }

@@ -21,6 +21,7 @@ pub mod report;
 pub mod sched_bench;
 pub mod sched_shell;
 pub mod sim;
+pub mod soak;
 pub mod stack;
 pub mod trace;
 pub mod tune;
