@@ -10,8 +10,10 @@ pub mod dw;
 pub mod explain;
 pub mod replay;
 pub mod sched;
+pub mod serve;
 pub mod soak;
 pub mod tune;
+pub mod verify;
 
 /// Reproduce a stall of an SD card, cure it, and explain a real one.
 #[derive(Clone, Debug, clap::Parser)]
@@ -45,10 +47,14 @@ pub enum Command {
     Replay(replay::Args),
     /// One policy by hand: a command a line, a reply line each
     Sched(sched::Args),
+    /// A disk for others over NBD: the whole stack behind a socket
+    Serve(serve::Args),
     /// The whole stack for weeks of virtual time, with faults, power cuts and card swaps
     Soak(soak::Args),
     /// Which scheduler and tunables would serve a real trace best
     Tune(tune::Args),
+    /// Does a disk hold what was written to it, all of it
+    Verify(verify::Args),
 }
 
 /// Runs the command line.
@@ -65,7 +71,9 @@ pub fn run(cli: &Cli) -> std::process::ExitCode {
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Sched(args) => sched::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Soak(args) => soak::run(args),
         Command::Tune(args) => tune::run(args),
+        Command::Verify(args) => verify::run(args),
     }
 }
