@@ -302,8 +302,8 @@ impl Kyber {
         list.queued.pop_front(pool)
     }
 
-    /// Notes in each member when the run was given out, and when its oldest member arrived (in the key, of which a
-    /// policy without a tree makes no other use).
+    /// Notes in each member when the run was given out, and when its oldest member arrived (in place of
+    /// the order of insertion, which only a queued run needs).
     fn given(&mut self, pool: &mut Pool<'_>, slot: u16, now: Instant) -> Pick {
         let list = self.list_mut(Domain::of(pool.request(slot).op));
         list.out = list.out.saturating_add(1);
@@ -316,7 +316,7 @@ impl Kyber {
         }
         at = first;
         while at != NIL {
-            pool.edit(at, |s| (s.deadline, s.key) = (now, oldest.as_nanos()));
+            pool.edit(at, |s| (s.deadline, s.seq) = (now, oldest.as_nanos()));
             at = pool.at(at).next_member;
         }
         Pick::Run(slot)
@@ -424,7 +424,7 @@ impl Policy for Kyber {
             return;
         }
         let domain = Domain::of(pool.request(slot).op);
-        let arrival = Instant::from_nanos(pool.at(slot).key);
+        let arrival = Instant::from_nanos(pool.at(slot).seq);
         let (total, device) = (now - arrival, now - pool.deadline(slot));
         let target = self.target(domain);
         let list = self.list_mut(domain);

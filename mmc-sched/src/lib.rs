@@ -4,7 +4,7 @@
 //! of sectors with a stream and a priority, and time is an argument.
 //!
 //! A block layer calls [`Scheduler`]. An algorithm is a [`Policy`]; [`Queue`] joins a policy with storage for
-//! requests: an array, a lent slice, with `std` a box or a vector; 128 bytes a request. [`AnyPolicy`] is chosen by name at run
+//! requests: an array, a lent slice, with `std` a box or a vector; 192 bytes a request. [`AnyPolicy`] is chosen by name at run
 //! time, and [`Queue::replace`] changes the policy with requests queued.
 //!
 //! | policy | what | longest wait |
@@ -19,7 +19,7 @@
 //!
 //! The proofs of the bounds are in `docs/bounds.md`.
 //!
-//! Memory on a 64-bit machine: 128 bytes a request ([`Slot`]), 88 a scheduler, and the policy: 252 a stream for `bfq`, 148
+//! Memory on a 64-bit machine: 192 bytes a request ([`Slot`]), 104 a scheduler, and the policy: 252 a stream for `bfq`, 148
 //! for `ftb`, 80 for `cfq`, a few hundred in all for the others (`tests/sizes.rs`).
 //!
 //! Each policy but `none` is a cargo feature of its name, all on by default.

@@ -2,7 +2,7 @@
 //!
 //! The rules are those of Linux' elevators (requests stay apart unless they touch, do the same, have the same
 //! priority and keep the limits); a policy can only forbid more. The search is an index by end sector: a hash
-//! table whose buckets and chains live in the slots, as many buckets as slots, equal ends stacked newest first, so
+//! table whose buckets and chains live in the slots, four buckets for each slot, equal ends stacked newest first, so
 //! that a hot sector costs nothing. A look-up takes constant time on average; only ends chosen against the hash
 //! (distinct ones that fall into one bucket) could make it as long as the queue.
 
@@ -306,10 +306,10 @@ impl Merger {
             s.older = same;
         });
         if same == NIL {
-            let next = pool.at(bucket).bucket;
+            let next = head(pool, bucket);
             pool.edit(slot, |s| (s.chain_prev, s.chain_next) = (NIL, next));
             pool.edit(next, |s| s.chain_prev = slot);
-            pool.edit(bucket, |s| s.bucket = slot);
+            set_head(pool, bucket, slot);
         } else {
             pool.edit(same, |s| s.newer = slot);
             take_place(pool, bucket, same, slot);
@@ -334,7 +334,7 @@ impl Merger {
         } else {
             if prev == NIL {
                 let bucket = bucket_of(pool, end);
-                pool.edit(bucket, |s| s.bucket = next);
+                set_head(pool, bucket, next);
             } else {
                 pool.edit(prev, |s| s.chain_next = next);
             }
@@ -354,29 +354,46 @@ fn compatible<P: Policy + ?Sized>(pool: &Pool<'_>, policy: &P, slot: u16, r: &Re
 }
 
 /// Puts `new` where `old` is in the chain of `bucket`.
-fn take_place(pool: &mut Pool<'_>, bucket: u16, old: u16, new: u16) {
+fn take_place(pool: &mut Pool<'_>, bucket: u32, old: u16, new: u16) {
     let (prev, next) = (pool.at(old).chain_prev, pool.at(old).chain_next);
     pool.edit(new, |s| (s.chain_prev, s.chain_next) = (prev, next));
     if prev == NIL {
-        pool.edit(bucket, |s| s.bucket = new);
+        set_head(pool, bucket, new);
     } else {
         pool.edit(prev, |s| s.chain_next = new);
     }
     pool.edit(next, |s| s.chain_prev = new);
 }
 
-/// Fibonacci hashing, scaled to the number of slots.
+/// Fibonacci hashing, scaled to the number of buckets: four in each slot, so that most are empty and a look-up ends
+/// at the first look.
 #[inline]
-fn bucket_of(pool: &Pool<'_>, end: u64) -> u16 {
+fn bucket_of(pool: &Pool<'_>, end: u64) -> u32 {
     let mixed = end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    let scaled = mixed.wrapping_mul(u64::from(pool.capacity())) >> 32;
-    u16::try_from(scaled).unwrap_or(0)
+    let scaled = mixed.wrapping_mul(u64::from(pool.capacity()) << 2) >> 32;
+    scaled as u32
+}
+
+/// The first run of a bucket's chain.
+#[inline]
+fn head(pool: &Pool<'_>, bucket: u32) -> u16 {
+    let buckets = &pool.at((bucket >> 2) as u16).buckets;
+    buckets.get((bucket & 3) as usize).copied().unwrap_or(NIL)
+}
+
+#[inline]
+fn set_head(pool: &mut Pool<'_>, bucket: u32, slot: u16) {
+    pool.edit((bucket >> 2) as u16, |s| {
+        if let Some(head) = s.buckets.get_mut((bucket & 3) as usize) {
+            *head = slot;
+        }
+    });
 }
 
 /// The run with this end that came into the index last.
 #[inline]
 fn find_end(pool: &Pool<'_>, end: u64) -> Option<u16> {
-    let mut at = pool.at(bucket_of(pool, end)).bucket;
+    let mut at = head(pool, bucket_of(pool, end));
     while at != NIL {
         let s = pool.at(at);
         if s.end() == end {

@@ -4,6 +4,8 @@
 //! that a policy needs no memory of its own per request.
 
 use crate::request::{Flags, Op, Request, RequestId};
+use crate::tree::{Gap, Links, Node};
+use core::cell::Cell;
 use mmc_time::Instant;
 
 /// "No slot" in links. A pool therefore has at most 65,535 slots.
@@ -40,56 +42,59 @@ bitflags::bitflags! {
     }
 }
 
-/// Room for one request: 128 bytes. Filled and read only by [`Queue`](crate::Queue) and, through [`Pool`], by policies.
-// What searches touch comes first, in one cache line.
+/// Room for one request: 192 bytes. Filled and read only by [`Queue`](crate::Queue) and, through [`Pool`], by policies.
+// Three cache lines: what is touched all the time, what is touched once in a while, a node of some tree.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Key in the tree it is linked into, and the tree's links.
-    pub(crate) key: u64,
-    pub(crate) left: u16,
-    pub(crate) right: u16,
-    pub(crate) up: u16,
-    /// Height of the right subtree less that of the left one.
-    pub(crate) tilt: i8,
     /// The run this slot stands for: first sector, sectors, members (the ends of their chain are below).
     pub(crate) lba: u64,
+    /// The policy's own.
+    pub(crate) deadline: Instant,
     pub(crate) blocks: u32,
+    /// The policy's own.
+    pub(crate) tag: u32,
+    pub(crate) generation: u32,
     pub(crate) members: u16,
-    /// Merge index: the bucket that is kept in this slot, chain of one bucket, stack of equal ends.
-    pub(crate) bucket: u16,
+    /// List links; the free list uses `next`.
+    pub(crate) prev: u16,
+    pub(crate) next: u16,
+    /// Merge index: chain of one bucket, stack of equal ends.
     pub(crate) chain_prev: u16,
     pub(crate) chain_next: u16,
     pub(crate) newer: u16,
     pub(crate) older: u16,
-    /// The policy's own.
-    pub(crate) deadline: Instant,
-    /// The policy's own.
-    pub(crate) tag: u32,
-    /// List links; the free list uses `next`.
-    pub(crate) prev: u16,
-    pub(crate) next: u16,
-    pub(crate) generation: u32,
+    /// The node it stands in of the tree it is in, and where in it.
+    pub(crate) leaf: u16,
+    pub(crate) place: u8,
     pub(crate) state: State,
     pub(crate) bits: Bits,
     /// Flags of the run, or-ed.
     pub(crate) flags: Flags,
+    /// The buckets of the merge index that are kept in this slot.
+    pub(crate) buckets: [u16; 4],
+    /// Those of the node.
+    pub(crate) links: Links,
 
     pub(crate) request: Request,
     pub(crate) arrival: Instant,
-    /// Order of insertion.
+    /// Order of insertion, while it is queued.
     pub(crate) seq: u64,
     pub(crate) sent: u32,
     pub(crate) done: u32,
+    /// Sectors at the front that an earlier policy gave out in parts.
+    pub(crate) foreign: u32,
     /// Chain of the members of one run, in sector order.
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) next_member: u16,
     pub(crate) prev_member: u16,
     pub(crate) epoch: u16,
-    /// Sectors at the front that an earlier policy gave out in parts.
-    pub(crate) foreign: u32,
+
+    pub(crate) node: Node,
 }
+
+const _: () = assert!(core::mem::offset_of!(Slot, node) == 128, "a node is one cache line");
 
 impl Slot {
     /// A free slot; for `[Slot::FREE; N]`.
@@ -97,7 +102,6 @@ impl Slot {
         request: Request::new(Op::Read, 0, 0, crate::StreamId(0)),
         arrival: Instant::ZERO,
         deadline: Instant::ZERO,
-        key: 0,
         lba: 0,
         seq: 0,
         blocks: 0,
@@ -110,19 +114,19 @@ impl Slot {
         last: NIL,
         next_member: NIL,
         prev_member: NIL,
-        left: NIL,
-        right: NIL,
-        up: NIL,
+        leaf: NIL,
+        place: 0,
         prev: NIL,
         next: NIL,
         chain_prev: NIL,
         chain_next: NIL,
         newer: NIL,
         older: NIL,
-        bucket: NIL,
+        buckets: [NIL; 4],
         epoch: 0,
         foreign: 0,
-        tilt: 0,
+        links: Links::FREE,
+        node: Node::FREE,
         state: State::Free,
         bits: Bits::empty(),
         flags: Flags::empty(),
@@ -163,13 +167,16 @@ static VOID: Slot = Slot::FREE;
 #[derive(Debug)]
 pub struct Pool<'a> {
     slots: &'a mut [Slot],
+    /// What was found on the way to what was asked.
+    pub(crate) gap: Cell<Gap>,
 }
 
 impl<'a> Pool<'a> {
     #[inline]
     pub(crate) fn new(slots: &'a mut [Slot]) -> Self {
         let usable = slots.len().min(usize::from(NIL));
-        Self { slots: slots.split_at_mut_checked(usable).map_or(&mut [], |(s, _)| s) }
+        let slots = slots.split_at_mut_checked(usable).map_or(&mut [][..], |(s, _)| s);
+        Self { slots, gap: Cell::new(Gap::UNKNOWN) }
     }
     #[inline]
     pub(crate) fn at(&self, slot: u16) -> &Slot {

@@ -10,7 +10,7 @@ use crate::request::{Kind, Op, Request, RequestId};
 use crate::scheduler::{
     Completed, Dispatch, Inserted, Outcome, Rejected, Run, Scheduler, TunableInfo, TuneError,
 };
-use crate::tree::Tree;
+use crate::tree::{Gap, Links, Node, Tree};
 use mmc_time::Instant;
 
 /// A scheduler made of storage for requests and a policy.
@@ -45,8 +45,9 @@ pub struct Queue<S, P> {
 #[derive(Clone, Debug)]
 struct Core {
     merger: Merger,
-    /// What `merge` just found no run for: `insert` need not search again.
+    /// What `merge` just found no run for: `insert` need not search again, nor the policy for its place.
     alone: Option<Request>,
+    gap: Gap,
     now: Instant,
     seq: u64,
     free: u16,
@@ -68,6 +69,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         let mut core = Core {
             merger: Merger::new(limits),
             alone: None,
+            gap: Gap::UNKNOWN,
             now: Instant::ZERO,
             seq: 0,
             free: NIL,
@@ -121,7 +123,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         self.core.epoch = self.core.epoch.wrapping_add(1);
         let mut pool = Pool::new(self.storage.as_mut());
         self.policy.reset(&mut pool, now);
-        // The tree's links are nobody's now.
+        // The old policy's trees are nobody's now.
+        for slot in 0..pool.capacity() {
+            pool.edit(slot, |s| (s.leaf, s.links, s.node) = (NIL, Links::FREE, Node::FREE));
+        }
         let mut order = Tree::new();
         for slot in 0..pool.capacity() {
             pool.edit(slot, |s| s.foreign = s.sent);
@@ -165,6 +170,9 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         let alone = self.core.alone == Some(r);
         let now = self.core.clock(now);
         let mut pool = Pool::new(self.storage.as_mut());
+        if alone {
+            pool.gap.set(self.core.gap);
+        }
         self.core.insert(&mut pool, &mut self.policy, r, (at_head, alone), now).map_err(|e| (r, e))
     }
 
@@ -298,7 +306,7 @@ impl Core {
             return None;
         }
         let Some(found) = self.merger.find(pool, policy, r) else {
-            self.alone = Some(*r);
+            (self.alone, self.gap) = (Some(*r), pool.gap.get());
             return None;
         };
         if !self.merger.has_room(pool, found.0, r) {

@@ -11,12 +11,12 @@ fn memory_per_request_and_per_policy() {
     assert_eq!(size_of::<Request>(), 24);
     assert_eq!(size_of::<RequestId>(), 8);
     assert_eq!(size_of::<Run>(), 32);
-    assert_eq!(size_of::<Slot>(), 128);
+    assert_eq!(size_of::<Slot>(), 192);
     assert_eq!(size_of::<NoSched>(), 4);
     assert!(size_of::<MqDeadline>() <= 264, "{}", size_of::<MqDeadline>());
     assert!(size_of::<AnyPolicy>() <= 17 * 1024, "{}: 64 streams of bfq", size_of::<AnyPolicy>());
     // With the slots elsewhere; an array of them brings their alignment with it.
-    assert_eq!(size_of::<Queue<&mut [Slot], NoSched>>(), 88);
+    assert_eq!(size_of::<Queue<&mut [Slot], NoSched>>(), 104);
 }
 
 /// What one stream more costs in the policies that tell streams apart: the figures of the crate's docs.

@@ -369,7 +369,7 @@ impl<const N: usize> Policy for Bfq<N> {
     }
 
     fn front_of(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
-        self.stream(self.find(Key::of(request))?).requests.at(pool, request.end())
+        self.stream(self.find(Key::of(request))?).requests.touching(pool, request)
     }
 
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {

@@ -2,6 +2,7 @@
 
 use crate::fifo::Fifo;
 use crate::pool::Pool;
+use crate::request::Request;
 use crate::seek::{BackSeek, better};
 use crate::tree::Tree;
 use mmc_time::Instant;
@@ -83,8 +84,8 @@ impl Requests {
         self.remove(pool, from, None, seek);
     }
 
-    /// The first in sector order that begins at `sector`.
-    pub(crate) fn at(&self, pool: &Pool<'_>, sector: u64) -> Option<u16> {
-        self.tree.at_or_after(pool, sector).filter(|&s| pool.lba(s) == sector)
+    /// The first in sector order that begins where `request` ends.
+    pub(crate) fn touching(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
+        self.tree.behind(pool, request).filter(|&s| pool.lba(s) == request.end())
     }
 }

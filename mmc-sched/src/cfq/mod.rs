@@ -285,7 +285,7 @@ impl<const N: usize> Policy for Cfq<N> {
     }
 
     fn front_of(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
-        self.queue(self.find(request)?).requests.at(pool, request.end())
+        self.queue(self.find(request)?).requests.touching(pool, request)
     }
 
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {

@@ -3,7 +3,7 @@
 use super::lines::Line;
 use crate::fifo::Fifo;
 use crate::pool::Pool;
-use crate::request::{Class, Priority};
+use crate::request::{Class, Priority, Request};
 use crate::seek::{BackSeek, better, is_meta};
 use crate::tree::Tree;
 use mmc_time::Instant;
@@ -145,9 +145,9 @@ impl Requests {
     pub(super) fn overdue(&self, pool: &Pool<'_>, now: Instant) -> Option<u16> {
         self.fifo.front().filter(|&s| pool.deadline(s) <= now)
     }
-    /// The first in sector order that begins at `sector`.
-    pub(super) fn at(&self, pool: &Pool<'_>, sector: u64) -> Option<u16> {
-        self.tree.at_or_after(pool, sector).filter(|&s| pool.lba(s) == sector)
+    /// The first in sector order that begins where `request` ends.
+    pub(super) fn touching(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
+        self.tree.behind(pool, request).filter(|&s| pool.lba(s) == request.end())
     }
 
     /// Queues `slot`. `position`: where the last run of all queues ended.

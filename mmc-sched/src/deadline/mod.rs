@@ -213,7 +213,7 @@ impl Policy for Deadline {
         if !self.tunables.front_merges {
             return None;
         }
-        self.classes.get(Level::of(request)).sort.get(Dir::of(request)).at_or_after(pool, request.end())
+        self.classes.get(Level::of(request)).sort.get(Dir::of(request)).behind(pool, request)
     }
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
         Tree::prev(pool, slot)

@@ -69,7 +69,9 @@ impl Lane {
     fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let lba = pool.lba(slot);
         self.sort.insert(pool, slot, lba);
-        if lba >= self.latest && self.sweep.is_none_or(|next| lba < pool.lba(next)) {
+        // Both are looked at: of random sectors half are above `latest`, and that nobody foresees.
+        let before_next = self.sweep.is_none_or(|next| lba < pool.lba(next));
+        if (lba >= self.latest) & before_next {
             self.sweep = Some(slot);
         }
     }
@@ -271,7 +273,7 @@ impl Policy for MqDeadline {
         if !self.tunables.front_merges {
             return None;
         }
-        self.class(self.level(request)).lanes.get(Dir::of(request)).sort.at_or_after(pool, request.end())
+        self.class(self.level(request)).lanes.get(Dir::of(request)).sort.behind(pool, request)
     }
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
         Tree::prev(pool, slot)
