@@ -70,6 +70,12 @@ pub struct SpiConfig {
     pub last_by_single_only: bool,
     /// CMD18 is answered, and no block comes (`spec/card-quirks.md`, 9F `SPCC` of 2025).
     pub no_multi_read: bool,
+    /// The R1 after an illegal command says "illegal command" once more although its own is carried out: ILLEGAL_COMMAND as
+    /// on the SD bus, and as QEMU's card does (`docs/qemu-findings.md`).
+    pub illegal_again: bool,
+    /// The byte right behind a response is not heard: a host that leaves no eight clocks before its next command (N_RC) says
+    /// something else then. QEMU's card takes such a CMD12 for a CMD0.
+    pub deaf_after_response: bool,
 }
 
 impl Default for SpiConfig {
@@ -84,6 +90,8 @@ impl Default for SpiConfig {
             busy_after_app: 0,
             last_by_single_only: false,
             no_multi_read: false,
+            illegal_again: false,
+            deaf_after_response: false,
         }
     }
 }

@@ -18,6 +18,9 @@ fn bring_up(b: &mut Stellaris) -> Identified {
 
 fn moved(b: &mut Stellaris, card: &CardTraits, dir: Dir, lba: u64, payload: BufBatch) -> Option<Vec<u8>> {
     let (result, data) = transfer(&mut b.host, &mut b.clock, card, dir, lba, payload, true);
+    if let Err(e) = &result {
+        eprintln!("{dir:?} at {lba}: {e}");
+    }
     result.ok().map(|_| data)
 }
 
@@ -49,5 +52,35 @@ fn cards_are_identified_and_move_their_data_over_spi() {
         assert_eq!(converse(&mut b.host, &mut b.clock, erase, None).0, Ok(2));
         assert!(stored(&image, 100, 512) == pattern(4096, 1)[..512], "the neighbour");
         assert!(stored(&image, 101, 1024) != pattern(4096, 1)[512..1536], "gone");
+    }
+}
+
+#[test]
+fn a_read_that_is_refused_spoils_nothing_after_it() {
+    for bytes in [64 * MIB, 4096 * MIB] {
+        let Some(qemu) = qemu_bench::qemu("arm") else { return };
+        let mut b = Stellaris::start(&qemu, bytes);
+        let card = bring_up(&mut b).traits;
+        // A driver that believes the card is twice as large.
+        let wrong = CardTraits { blocks: 2 * card.blocks, ..card };
+        let data = pattern(1024, 3);
+        for dir in [Dir::Read, Dir::Write] {
+            for lens in [&[512][..], &[1024]] {
+                let beyond = cut(&data, lens);
+                assert!(moved(&mut b, &wrong, dir, card.blocks + 8, beyond).is_none(), "{dir:?} {lens:?}");
+                // At the first attempt.
+                let back = moved(&mut b, &card, Dir::Read, 0, cut(&[0; 1024], lens));
+                assert!(back.is_some(), "a read after {dir:?} {lens:?}");
+                assert!(moved(&mut b, &wrong, dir, card.blocks + 8, cut(&data, lens)).is_none());
+                assert!(
+                    moved(&mut b, &card, Dir::Write, 0, cut(&data, lens)).is_some(),
+                    "a write after {dir:?}"
+                );
+                assert!(
+                    moved(&mut b, &card, Dir::Read, 0, cut(&[0; 1024], lens))
+                        == Some(data[..lens[0]].to_vec())
+                );
+            }
+        }
     }
 }

@@ -45,9 +45,14 @@ pub struct Link<C = SpiSd> {
     spi: bool,
     /// ACMD41 has not been answered with "ready".
     idle: bool,
+    /// The last R1 said that a command was illegal.
+    illegal: bool,
     crc: bool,
     input: Input,
     output: VecDeque<u8>,
+    /// A response is in `output`; and its last byte was the one before this.
+    responding: bool,
+    responded: bool,
     run: Option<Run>,
     /// So many bytes of busy are due at least.
     busy: u8,
@@ -73,9 +78,12 @@ impl<C: SpiMode> Link<C> {
             selected: false,
             spi: false,
             idle: true,
+            illegal: false,
             crc: config.always_crc,
             input: Input::Command(Vec::new()),
             output: VecDeque::new(),
+            responding: false,
+            responded: false,
             run: None,
             busy: 0,
             end: None,
@@ -129,6 +137,7 @@ impl<C: SpiMode> Link<C> {
     fn start_over(&mut self) {
         self.resets = self.card.resets();
         (self.spi, self.idle, self.busy, self.crc) = (false, true, 0, self.config.always_crc);
+        self.illegal = false;
         self.reset();
     }
     fn reset(&mut self) {
@@ -156,8 +165,14 @@ impl<C: SpiMode> Link<C> {
         if !self.card.present() {
             return 0xff;
         }
+        let deaf = std::mem::take(&mut self.responded) && self.config.deaf_after_response;
         let sent = self.next(now);
-        self.byte(out, now);
+        if self.responding && self.output.is_empty() {
+            (self.responding, self.responded) = (false, true);
+        }
+        if !deaf {
+            self.byte(out, now);
+        }
         sent
     }
 
@@ -292,10 +307,12 @@ impl<C: SpiMode> Link<C> {
             _ => {
                 self.idle &= value >> 9 & 15 == 0;
                 let r1 = r1(value) | u8::from(self.idle);
+                let again = std::mem::replace(&mut self.illegal, value & ILLEGAL != 0);
+                let again = u8::from(again && self.config.illegal_again) << 2;
                 if index == 13 && r1 & 0x0c == 0 {
-                    self.respond(&[r1 & 0x07, r2(value)]);
+                    self.respond(&[r1 & 0x07 | again, r2(value)]);
                 } else {
-                    self.respond(&[r1]);
+                    self.respond(&[r1 | again]);
                 }
             }
         }
@@ -324,6 +341,7 @@ impl<C: SpiMode> Link<C> {
         let delay = self.config.response_delay.clamp(1, 8);
         self.output.extend(std::iter::repeat_n(0xff, delay.into()));
         self.output.extend(bytes);
+        self.responding = true;
     }
     /// A byte between the blocks of a write.
     fn token(&mut self, byte: u8, now: Instant) {

@@ -3,13 +3,14 @@
 use crate::bench::{Bench, pattern, sd, sd_bus};
 use mmc_hal::Dir;
 use mmc_mock::card::{Card, SdConfig};
-use mmc_mock::spi::SpiConfig;
+use mmc_mock::spi::{SpiConfig, SpiSd};
 use mmc_mock::timing::Profile;
-use mmc_proto::command::{Command, Stop};
+use mmc_proto::command::{Command, Response, Stop};
 use mmc_proto::host::{Cause, Completion, Host, Operation, Phase, Progress};
-use mmc_proto::machine::{After, Erase, TransferCause, TransferOptions};
+use mmc_proto::machine::{After, CardTraits, Erase, TransferCause, TransferOptions};
 use mmc_proto::status::CardStatus;
 use mmc_proto::timing::EraseKind;
+use mmc_spi::Wires;
 use mmc_time::Duration;
 
 #[test]
@@ -216,4 +217,49 @@ fn cards_whose_last_block_or_multi_reads_are_broken_can_be_read_block_by_block()
             assert!(b.read(&card, lba + i, 1).unwrap() == data[i as usize * 512..][..512]);
         }
     }
+}
+
+/// As QEMU's card does: CMD12 is illegal where there is nothing to stop, the next R1 says so, too, and a command right behind
+/// a response is not heard as it is.
+#[test]
+fn what_is_refused_spoils_nothing_that_comes_after_it() {
+    for (illegal_again, deaf_after_response) in [(false, false), (true, false), (false, true), (true, true)] {
+        let wires = SpiConfig { illegal_again, deaf_after_response, ..SpiConfig::default() };
+        let spi = || sd_bus(SdConfig::new(Profile::ideal(), 1), "", wires);
+        refused(Bench::alone(spi()));
+        refused(Bench::shared(spi()));
+    }
+}
+
+fn refused<W: Wires>(mut b: Bench<SpiSd, W>) {
+    let card = b.identify().traits;
+    let data = pattern(2 * 512, 3);
+    // A driver that believes the card is larger.
+    let wrong = CardTraits { blocks: card.blocks + 100, ..card };
+    for blocks in [1, 2] {
+        for dir in [Dir::Read, Dir::Write] {
+            let some = [data[..blocks * 512].to_vec()];
+            for next in [Dir::Write, Dir::Read] {
+                let beyond = b.transfer(&wrong, dir, card.blocks + 8, &some, TransferOptions::default()).0;
+                assert_eq!(beyond.unwrap_err().after, After::Ready, "{dir:?} of {blocks}");
+                // At the first attempt.
+                let (moved, back) = b.transfer(&card, next, 7, &some, TransferOptions::default());
+                assert_eq!(moved, Ok(blocks as u32), "{next:?} after {dir:?} of {blocks}");
+                assert!(back == some[0] && b.stored(7, blocks) == some[0]);
+            }
+        }
+    }
+    // What the card does not know is told to whoever asked, and to nobody else.
+    let now = b.spi.clock().now();
+    let unknown = Operation::Command(Command::plain(26, 0, Response::Short));
+    b.host.submit(unknown, now + Duration::from_secs(1), now).unwrap();
+    let done = loop {
+        match b.host.poll(b.spi.clock().now()) {
+            Progress::Done(done) => break done,
+            Progress::Waiting { until, .. } => b.spi.clock().advance_to(until),
+            Progress::Idle => panic!("idle without a completion"),
+        }
+    };
+    assert_eq!(done.result.unwrap_err().cause, Cause::Timeout);
+    assert!(b.read(&card, 7, 2).unwrap() == data);
 }
