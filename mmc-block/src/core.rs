@@ -239,6 +239,12 @@ where
     pub const fn outstanding(&self) -> usize {
         self.outstanding
     }
+    /// When the oldest request that is not over was submitted; `None`: there is none. A look at every place of the table: for
+    /// a watchdog, not for each request.
+    pub fn oldest(&self) -> Option<Instant> {
+        let open = self.table.tags().iter().filter_map(Tag::entry).filter(|e| e.state != State::Done);
+        open.map(|e| e.stamps.queued).min()
+    }
     /// Why it has stopped, if it has.
     pub const fn stopped(&self) -> Option<Stopped> {
         self.stopped

@@ -125,6 +125,29 @@ fn a_read_whose_blocks_stay_bad_is_read_block_by_block_as_far_as_it_goes() {
 }
 
 #[test]
+fn the_age_of_the_oldest_request_rises_while_the_card_stands_still() {
+    let mut b = sd("at CMD24: busy 200ms");
+    assert_eq!(b.disk.core().oldest(), None);
+    let begin = b.now;
+    let hung = b.disk.submit(write(9, 1), buf(&write(9, 1), 3), b.now).unwrap();
+    let mut ages = vec![];
+    let mut later = None;
+    while let Next::Wait { until, .. } = b.disk.poll(b.now) {
+        b.now = b.now.max(until.min(b.now + Duration::from_millis(20)));
+        later.get_or_insert_with(|| b.disk.submit(read(90, 1), buf(&read(90, 1), 0), b.now).unwrap());
+        if b.disk.core().oldest() == Some(begin) {
+            ages.push(b.now.since(begin));
+        }
+    }
+    assert!(
+        ages.len() > 8 && ages.is_sorted() && ages[ages.len() - 1] >= Duration::from_millis(180),
+        "{ages:?}"
+    );
+    assert_eq!(b.disk.core().oldest(), None, "over, though nobody has taken them");
+    assert!(b.disk.take(hung).is_some() && b.disk.take(later.unwrap()).is_some());
+}
+
+#[test]
 fn a_card_that_hangs_is_identified_anew_and_the_request_repeated() {
     let mut b = sd("at CMD24: busy forever");
     let done = b.one(write(9, 1), 3);
