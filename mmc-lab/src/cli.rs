@@ -4,6 +4,7 @@ pub mod bench;
 pub mod bonnie;
 pub mod card;
 pub mod compare;
+pub mod completions;
 pub mod csv;
 pub mod decode;
 pub mod dw;
@@ -19,6 +20,9 @@ pub mod verify;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mmc-lab", version, about, propagate_version = true)]
 pub struct Cli {
+    /// Colour what is printed
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: crate::output::Colour,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -35,6 +39,8 @@ pub enum Command {
     Card(card::Args),
     /// Policies alone, over the cards and workloads of a scenario file
     Compare(compare::Args),
+    /// What a shell needs to complete the command line
+    Completions(completions::Args),
     /// Rows of bonnie++, real and ours, side by side
     Csv(csv::Args),
     /// What registers, commands and responses of a card say
@@ -43,6 +49,8 @@ pub enum Command {
     Dw(dw::Args),
     /// A real trace: who waited for whom, for how long, and why
     Explain(explain::Args),
+    /// The manual as man pages
+    Man(completions::Man),
     /// A real trace again: in whose order, or under another scheduler
     Replay(replay::Args),
     /// One policy by hand: a command a line, a reply line each
@@ -60,15 +68,18 @@ pub enum Command {
 /// Runs the command line.
 #[must_use]
 pub fn run(cli: &Cli) -> std::process::ExitCode {
+    crate::output::set_colour(cli.color);
     match &cli.command {
         Command::Bench(args) => bench::run(args),
         Command::Bonnie(args) => bonnie::run(args),
         Command::Card(args) => card::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Completions(args) => completions::run(args),
         Command::Csv(args) => csv::run(args),
         Command::Decode(args) => decode::run(args),
         Command::Dw(args) => dw::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Man(args) => completions::man(args),
         Command::Replay(args) => replay::run(args),
         Command::Sched(args) => sched::run(args),
         Command::Serve(args) => serve::run(args),

@@ -9,6 +9,5 @@ pub mod expect;
 pub mod file;
 pub mod guard;
 pub mod load;
-pub mod plot;
 pub mod run;
 pub mod table;

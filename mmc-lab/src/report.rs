@@ -1,6 +1,10 @@
-//! What a run of the main job looks like to people and programs.
+//! What a run looks like to people and programs.
 
+pub mod chart;
+pub mod front;
 pub mod html;
 pub mod json;
+pub mod pages;
 pub mod picture;
 pub mod text;
+pub mod waits;

@@ -20,7 +20,7 @@ fn each_case_is_a_json_object_with_the_keys_it_promises() {
     let mut seen = std::collections::BTreeSet::new();
     for r in &rows {
         let keys: Vec<&String> = r.as_object().expect("an object").keys().collect();
-        assert_eq!(keys, ["policy", "workload", "depth", "streams", "ns_median", "runs"]);
+        assert_eq!(keys, ["policy", "workload", "depth", "streams", "ns_median", "runs", "schema"]);
         assert!(r["ns_median"].as_f64() > Some(0.0) && r["runs"] == 3, "{r}");
         assert!(r["policy"] == "bfq" || r["streams"] == 1, "{r}");
         let key = ["policy", "workload", "depth", "streams"].map(|k| r[k].to_string());

@@ -44,7 +44,7 @@ pub struct Record {
     busy: Vec<[u64; 4]>,
     steps: Vec<[u64; 4]>,
     recent: VecDeque<Command>,
-    worst: Option<(Victim, Vec<Command>)>,
+    worst: [Option<(Victim, Vec<Command>)>; 4],
 }
 
 impl Record {
@@ -103,13 +103,13 @@ impl Record {
         self.recent.push_back(command);
     }
 
-    /// A wait ended; what the card did during the longest that a task may have slept for is kept.
+    /// A wait ended; what the card did during the longest of each class that a task may have slept for is kept.
     pub(super) fn judged(&mut self, victim: &Victim) {
-        let longest = self.worst.as_ref().is_none_or(|(worst, _)| victim.wait > worst.wait);
-        if longest && victim.class.is_awaited() {
+        let Some(worst) = self.worst.get_mut(victim.class.index()) else { return };
+        if victim.class.is_awaited() && worst.as_ref().is_none_or(|(worst, _)| victim.wait > worst.wait) {
             let began = victim.queued.or(victim.inserted).or(victim.issued).unwrap_or(0);
             let during = self.recent.iter().filter(|c| c.to > began).copied().collect();
-            self.worst = Some((victim.clone(), during));
+            *worst = Some((victim.clone(), during));
         }
     }
 
@@ -153,11 +153,11 @@ impl Record {
             .collect()
     }
 
-    /// The longest wait that a task may have slept for, and what the card did meanwhile (of more than 4096 commands the
-    /// latest).
+    /// The longest wait of a class, and what the card did meanwhile (of more than 4096 commands the latest); `None` for
+    /// background writes, for which nobody sleeps.
     #[must_use]
-    pub fn worst(&self) -> Option<&(Victim, Vec<Command>)> {
-        self.worst.as_ref()
+    pub fn worst(&self, class: Class) -> Option<&(Victim, Vec<Command>)> {
+        self.worst.get(class.index())?.as_ref()
     }
 }
 

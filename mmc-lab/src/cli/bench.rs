@@ -116,7 +116,7 @@ fn explain(size: &str) -> ExitCode {
                 "bytes": m.bytes, "events": m.events, "processor_s": seconds,
                 "events_per_s": (m.events as f64 / seconds).round(),
             });
-            output::print("bench", &format!("{value}\n"), ExitCode::SUCCESS)
+            output::print("bench", &output::json(value), ExitCode::SUCCESS)
         }
         Err(e) => output::fail("bench", e, 1),
     }
@@ -178,15 +178,14 @@ impl Plan {
             let ns = (ns * 10.0).round() / 10.0;
             let label = policy.label();
             let line = if table {
-                row(&label, workload.name(), depth, streams, format!("{ns:.1}"))
+                row(&label, workload.name(), depth, streams, format!("{ns:.1}")) + "\n"
             } else {
-                serde_json::json!({
+                output::json(serde_json::json!({
                     "policy": label, "workload": workload.name(), "depth": depth, "streams": streams,
                     "ns_median": ns, "runs": self.runs,
-                })
-                .to_string()
+                }))
             };
-            output::piece("bench", &(line + "\n"))?;
+            output::piece("bench", &line)?;
         }
         Ok(())
     }

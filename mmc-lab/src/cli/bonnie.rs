@@ -3,12 +3,12 @@
 use crate::board;
 use crate::experiment::{self, Config, HostKind, Outcome, PolicySpec, Progress, RunError};
 use crate::output;
-use crate::report::{html, json, picture, text};
+use crate::report::{json, pages, picture, text};
 use crate::units::{parse_size, parse_time};
 use crate::workload::bonnie::PHASES;
 use mmc_time::Duration;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,7 +178,7 @@ pub fn run(args: &Args) -> ExitCode {
         (None, true) => None,
     };
     // Looked at without opening: nothing is written when the run fails.
-    if let Err(e) = [&report, &args.svg].into_iter().flatten().try_for_each(|p| writable(p)) {
+    if let Err(e) = [&report, &args.svg].into_iter().try_for_each(|p| output::may_write(p.as_deref())) {
         return output::fail("bonnie", e, 1);
     }
     let results = match run_all(&config, &policies) {
@@ -192,13 +192,14 @@ pub fn run(args: &Args) -> ExitCode {
     let mut out = String::new();
     if args.json {
         for (o, real) in outcomes.iter().zip(&real) {
-            out.push_str(&format!("{}\n", json::object(o, *real)));
+            out.push_str(&output::json(json::object(o, *real)));
         }
     } else {
         out = text::render(&outcomes);
     }
     let mut status = ExitCode::SUCCESS;
-    let files = [(&report, html::render as fn(&[Outcome]) -> String), (&args.svg, picture::standalone)];
+    let files =
+        [(&report, pages::bonnie::render as fn(&[Outcome]) -> String), (&args.svg, picture::standalone)];
     for (path, render) in files {
         let Some(path) = path else { continue };
         match std::fs::write(path, render(&outcomes)) {
@@ -210,21 +211,6 @@ pub fn run(args: &Args) -> ExitCode {
         }
     }
     output::print("bonnie", &out, status)
-}
-
-/// Whether a file can be put at `path`, as far as can be told without doing it.
-fn writable(path: &Path) -> Result<(), String> {
-    let dir = match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
-    if !dir.is_dir() {
-        return Err(format!("cannot write {}: {} is no directory", path.display(), dir.display()));
-    }
-    if path.is_dir() {
-        return Err(format!("cannot write {}: it is a directory", path.display()));
-    }
-    Ok(())
 }
 
 /// What a run gave and how long it really took.

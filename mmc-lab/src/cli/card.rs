@@ -3,6 +3,8 @@
 mod quirks;
 
 use crate::fit::{Fitted, Value, fit_profile, read};
+use crate::output;
+use crate::report::pages::{self, fit::Row};
 use crate::units::format_size;
 use mmc_mock::card::{Capacity, MmcQuirks, Quirks, Uhs, Version};
 use mmc_mock::timing::Profile;
@@ -56,6 +58,9 @@ pub enum Action {
         /// Print one JSON object
         #[arg(long)]
         json: bool,
+        /// Also write the fit as one HTML page
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -65,11 +70,11 @@ pub fn run(args: &Args) -> ExitCode {
     let answer = match &args.action {
         Action::List { json } => Ok(list(*json)),
         Action::Show { name, json } => show(name, *json).map_err(|e| (2, e)),
-        Action::Fit { file, json } => fit(file, *json).map_err(|e| (1, e)),
+        Action::Fit { file, json, out } => fit(file, *json, out.as_deref()).map_err(|e| (1, e)),
     };
     match answer {
-        Ok(text) => crate::output::print("card", &text, ExitCode::SUCCESS),
-        Err((status, error)) => crate::output::fail("card", error, status),
+        Ok(text) => output::print("card", &text, ExitCode::SUCCESS),
+        Err((status, error)) => output::fail("card", error, status),
     }
 }
 
@@ -91,7 +96,7 @@ pub fn list(json: bool) -> String {
             .chain(io)
             .chain(Profile::NAMES.map(|name| json!({"name": name, "kind": "profile"})))
             .collect();
-        return format!("{}\n", json!(all));
+        return output::json(json!(all));
     }
     let mut out = "SD cards:\n".to_owned();
     for p in zoo::list() {
@@ -116,7 +121,7 @@ pub fn list(json: bool) -> String {
 /// The name is none of a card or a profile; the text lists the names.
 pub fn show(name: &str, json: bool) -> Result<String, String> {
     if let Ok(p) = Profile::named(name) {
-        return Ok(if json { format!("{}\n", profile_json(name, &p)) } else { profile_text(name, &p) });
+        return Ok(if json { output::json(profile_json(name, &p)) } else { profile_text(name, &p) });
     }
     if let Some(p) = zoo::mmc_list().iter().find(|p| p.name == name) {
         let config = zoo::mmc(name, Profile::ideal(), 0).map_err(|e| e.to_string())?;
@@ -179,7 +184,7 @@ fn describe(words: [&str; 4], facts: &[(&str, String)], json: bool) -> String {
     all.extend_from_slice(facts);
     if json {
         let map: serde_json::Map<_, _> = all.into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect();
-        return format!("{}\n", serde_json::Value::Object(map));
+        return output::json(serde_json::Value::Object(map));
     }
     let mut out = String::new();
     for (key, text) in all {
@@ -251,8 +256,9 @@ fn profile_text(name: &str, p: &Profile) -> String {
     out
 }
 
-fn fit(file: &Path, json: bool) -> Result<String, String> {
-    let name = crate::output::named(file);
+fn fit(file: &Path, json: bool, out: Option<&Path>) -> Result<String, String> {
+    output::may_write(out)?;
+    let name = output::named(file);
     let unreadable = |e: io::Error| format!("cannot read {name}: {e}");
     let mut input = if file == Path::new("-") {
         crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?
@@ -261,51 +267,66 @@ fn fit(file: &Path, json: bool) -> Result<String, String> {
     };
     let ops = read(&mut *input).map_err(|e| format!("{name}: {e}"))?;
     let found = fit_profile(&ops);
+    output::write(out, || {
+        pages::fit::render(&output::short(file), &counted(&found), &told(&found), &found.notes)
+    })?;
     if json {
         let mut value = serde_json::to_value(&found).map_err(|e| e.to_string())?;
         value["profile"] = found.profile().map_or(serde_json::Value::Null, |p| profile_json("fitted", &p));
-        return Ok(format!("{value}\n"));
+        return Ok(output::json(value));
     }
     Ok(text(&found, &name))
+}
+
+/// What a fit tells, number by number: name, value, unit, interval; `None` where the trace does not tell.
+fn told(f: &Fitted) -> Vec<Row> {
+    let row = |what: &str, unit: &str, scale: f64, v: Option<Value>| match v {
+        None => Row { name: what.into(), value: "not told".into(), interval: String::new(), around: None },
+        Some(v) => {
+            let [a, b, c] = [v.value, v.low, v.high].map(|x| x / scale);
+            let digits = if a.abs() < 0.1 { 5 } else { 2 };
+            Row {
+                name: what.into(),
+                value: format!("{a:.digits$}"),
+                interval: format!("{b:.digits$} to {c:.digits$} {unit}"),
+                around: (a > 0.0).then(|| (b / a, c / a)),
+            }
+        }
+    };
+    let mut rows = vec![
+        row("cmd + rd_access", "us", 1.0, f.cmd_rd_access_us),
+        row("cmd + rd_seq", "us", 1.0, f.cmd_rd_seq_us),
+        row("rd_bps", "MB/s", 1e6, f.rd_bps),
+        row("cmd + wr_seq", "us", 1.0, f.cmd_wr_seq_us),
+        row("cmd + wr_rand", "us", 1.0, f.cmd_wr_rand_us),
+        row("wr_bps", "MB/s", 1e6, f.wr_bps),
+        row("copy_bps", "MB/s", 1e6, f.copy_bps),
+        row("erase", "ms", 1e3, f.erase_us),
+        row("stall_p", "per piece", 1.0, f.stall_p),
+        row("stall_min", "ms", 1e3, f.stall_min_us),
+        row("stall_max", "ms", 1e3, f.stall_max_us),
+    ];
+    let plain = |name: &str, told: Option<(String, String)>| {
+        let (value, interval) = told.unwrap_or_else(|| ("not told".into(), String::new()));
+        Row { name: name.into(), value, interval, around: None }
+    };
+    rows.push(plain("au", f.au_sectors.map(|au| ((au / 2).to_string(), "KiB".into()))));
+    rows.push(plain("open", f.open.map(|(low, high)| (low.to_string(), format!("{low} to {high} units")))));
+    rows
+}
+
+fn counted(f: &Fitted) -> String {
+    format!("{} reads, {} writes, {} merges, {} pauses", f.reads, f.writes, f.merges, f.stalls)
 }
 
 /// A fit for people.
 #[must_use]
 pub fn text(f: &Fitted, name: &str) -> String {
-    let mut out = format!(
-        "{name}: {} reads, {} writes, {} merges, {} pauses\n\n",
-        f.reads, f.writes, f.merges, f.stalls
-    );
-    let _ = writeln!(out, "  {:<16} {:>12}   interval", "", "value");
-    let mut row = |what: &str, unit: &str, scale: f64, v: Option<Value>| {
-        let _ = match v {
-            None => writeln!(out, "  {what:<16} {:>12}", "not told"),
-            Some(v) => {
-                let [a, b, c] = [v.value, v.low, v.high].map(|x| x / scale);
-                let digits = if a.abs() < 0.1 { 5 } else { 2 };
-                writeln!(out, "  {what:<16} {a:>12.digits$}   {b:.digits$} to {c:.digits$} {unit}")
-            }
-        };
-    };
-    row("cmd + rd_access", "us", 1.0, f.cmd_rd_access_us);
-    row("cmd + rd_seq", "us", 1.0, f.cmd_rd_seq_us);
-    row("rd_bps", "MB/s", 1e6, f.rd_bps);
-    row("cmd + wr_seq", "us", 1.0, f.cmd_wr_seq_us);
-    row("cmd + wr_rand", "us", 1.0, f.cmd_wr_rand_us);
-    row("wr_bps", "MB/s", 1e6, f.wr_bps);
-    row("copy_bps", "MB/s", 1e6, f.copy_bps);
-    row("erase", "ms", 1e3, f.erase_us);
-    row("stall_p", "per piece", 1.0, f.stall_p);
-    row("stall_min", "ms", 1e3, f.stall_min_us);
-    row("stall_max", "ms", 1e3, f.stall_max_us);
-    let _ = match f.au_sectors {
-        Some(au) => writeln!(out, "  {:<16} {:>12}   KiB", "au", au / 2),
-        None => writeln!(out, "  {:<16} {:>12}", "au", "not told"),
-    };
-    let _ = match f.open {
-        Some((low, high)) => writeln!(out, "  {:<16} {low:>12}   {low} to {high} units", "open"),
-        None => writeln!(out, "  {:<16} {:>12}", "open", "not told"),
-    };
+    let mut out = format!("{name}: {}\n\n  {:<16} {:>12}   interval\n", counted(f), "", "value");
+    for Row { name, value, interval, .. } in told(f) {
+        let line = format!("  {name:<16} {value:>12}   {interval}");
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
     out.push('\n');
     for note in &f.notes {
         let _ = writeln!(out, "note: {note}");

@@ -2,10 +2,10 @@
 
 use crate::compare::cell::Cell;
 use crate::compare::file::{self, Scenarios};
-use crate::compare::plot;
 use crate::compare::run::{Job, Outcome, Spec};
 use crate::compare::table::Results;
 use crate::output;
+use crate::report::pages;
 use crate::units::parse_time;
 use mmc_sched::{AnyPolicy, NoPolicy};
 use std::io::IsTerminal;
@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> ExitCode {
     let render: Option<fn(&Results) -> String> =
         match args.out.as_ref().map(|p| p.extension().and_then(|e| e.to_str())) {
             None => None,
-            Some(Some("html")) => Some(plot::page),
+            Some(Some("html")) => Some(pages::compare::render),
             Some(Some("md")) => Some(Results::markdown),
             Some(_) => {
                 return usage("--out: the name must end in .html (the plot) or .md (the tables)".into());

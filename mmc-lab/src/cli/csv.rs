@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::csv::{Rate, Row, find};
 use crate::output;
+use crate::report::pages::{self, csv::Line};
 use crate::workload::bonnie::PHASES;
 
 /// Longest text read: more is no collection of rows.
@@ -35,6 +36,9 @@ pub struct Args {
     /// Print one JSON object a row
     #[arg(long)]
     pub json: bool,
+    /// Also write the comparison as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -42,10 +46,7 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     match answer(args) {
         Ok(text) => output::print("csv", &text, ExitCode::SUCCESS),
-        Err(e) => {
-            eprintln!("mmc-lab csv: {e}");
-            ExitCode::from(1)
-        }
+        Err(e) => output::fail("csv", e, 1),
     }
 }
 
@@ -54,6 +55,7 @@ pub fn run(args: &Args) -> ExitCode {
 /// # Errors
 /// One line naming the file and what is wrong with it.
 pub fn answer(args: &Args) -> Result<String, String> {
+    output::may_write(args.out.as_deref())?;
     let mut rows = Vec::new();
     for file in &args.files {
         let text = text(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
@@ -68,6 +70,8 @@ pub fn answer(args: &Args) -> Result<String, String> {
             return Err(format!("{} holds no CSV row of bonnie++ (27, 48 or 50 fields)", file.display()));
         }
     }
+    let page = || pages::csv::render(&names(&rows), &facts(&rows), &rates(&rows), &latencies(&rows));
+    output::write(args.out.as_deref(), page)?;
     Ok(if args.print {
         rows.iter().map(|(_, row)| format!("{}\n", row.print())).collect()
     } else if args.json {
@@ -87,12 +91,60 @@ fn text(file: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Runs in columns, phases in lines; the change against the first run in percent.
+/// What the runs are called.
+fn names(rows: &[(String, Row)]) -> Vec<String> {
+    rows.iter().map(|(name, row)| format!("{name} {}", row.version())).collect()
+}
+
+/// What ran where.
+fn facts(rows: &[(String, Row)]) -> Vec<(String, Vec<String>)> {
+    let fact = |name: &str, of: fn(&Row) -> &str| {
+        (name.to_owned(), rows.iter().map(|(_, row)| of(row).to_owned()).collect())
+    };
+    vec![fact("machine", Row::machine), fact("file size", Row::size)]
+}
+
+/// The rates of each phase that somebody ran; the change against the first run in percent.
+fn rates(rows: &[(String, Row)]) -> Vec<Line> {
+    let line = |(phase, name): (usize, &&str)| {
+        let first = rows.first().map(|(_, r)| r.phase(phase));
+        let cell = |(i, (_, row)): (usize, &(String, Row))| match (row.phase(phase), first) {
+            (Rate::Absent, _) => "-".to_owned(),
+            (Rate::TooShort, _) => "too short".to_owned(),
+            (Rate::Value(v), Some(Rate::Value(f))) if i > 0 && f > 0.0 => {
+                format!("{v} ({:+.1} %)", (v / f - 1.0) * 100.0)
+            }
+            (Rate::Value(v), _) => format!("{v}"),
+        };
+        let value = |(_, row): &(String, Row)| match row.phase(phase) {
+            Rate::Value(v) => Some(v),
+            _ => None,
+        };
+        Line {
+            name: format!("{name} {}", if phase < 5 { "KiB/s" } else { "/s" }),
+            cells: rows.iter().enumerate().map(cell).collect(),
+            values: rows.iter().map(value).collect(),
+        }
+    };
+    PHASES.iter().enumerate().map(line).filter(|l| l.cells.iter().any(|c| c != "-")).collect()
+}
+
+/// The longest times of each phase that has one.
+fn latencies(rows: &[(String, Row)]) -> Vec<Line> {
+    let line = |(phase, name): (usize, &&str)| {
+        let us = |row: &Row| row.latency_us(phase);
+        let time = |us: u64| crate::units::format_time(us.saturating_mul(1000));
+        Line {
+            name: format!("{name} longest"),
+            cells: rows.iter().map(|(_, row)| us(row).map_or_else(|| "-".to_owned(), time)).collect(),
+            values: rows.iter().map(|(_, row)| us(row).map(|us| us as f64)).collect(),
+        }
+    };
+    PHASES.iter().enumerate().map(line).filter(|l| l.cells.iter().any(|c| c != "-")).collect()
+}
+
+/// Runs in columns, phases in lines.
 fn table(rows: &[(String, Row)]) -> String {
-    let mut names: Vec<String> = rows.iter().map(|(name, row)| format!("{name} {}", row.version())).collect();
-    for name in &mut names {
-        *name = name.chars().take(22).collect();
-    }
     let line = |what: &str, cells: &[String]| {
         let mut out = format!("{what:<22}");
         for cell in cells {
@@ -101,38 +153,10 @@ fn table(rows: &[(String, Row)]) -> String {
         out.push('\n');
         out
     };
+    let names: Vec<String> = names(rows).iter().map(|name| name.chars().take(22).collect()).collect();
     let mut out = line("", &names);
-    out.push_str(&line("machine", &rows.iter().map(|(_, r)| r.machine().to_owned()).collect::<Vec<_>>()));
-    out.push_str(&line("file size", &rows.iter().map(|(_, r)| r.size().to_owned()).collect::<Vec<_>>()));
-    for (phase, name) in PHASES.iter().enumerate() {
-        let unit = if phase < 5 { "KiB/s" } else { "/s" };
-        let first = rows.first().map(|(_, r)| r.phase(phase));
-        let cells: Vec<String> = rows
-            .iter()
-            .enumerate()
-            .map(|(i, (_, row))| match (row.phase(phase), first) {
-                (Rate::Absent, _) => "-".to_owned(),
-                (Rate::TooShort, _) => "too short".to_owned(),
-                (Rate::Value(v), Some(Rate::Value(f))) if i > 0 && f > 0.0 => {
-                    format!("{v} ({:+.1} %)", (v / f - 1.0) * 100.0)
-                }
-                (Rate::Value(v), _) => format!("{v}"),
-            })
-            .collect();
-        if cells.iter().any(|c| c != "-") {
-            out.push_str(&line(&format!("{name} {unit}"), &cells));
-        }
-    }
-    for (phase, name) in PHASES.iter().enumerate() {
-        let latency = |row: &Row| {
-            row.latency_us(phase)
-                .map_or_else(|| "-".to_owned(), |us| crate::units::format_time(us.saturating_mul(1000)))
-        };
-        let cells: Vec<String> = rows.iter().map(|(_, row)| latency(row)).collect();
-        if cells.iter().any(|c| c != "-") {
-            out.push_str(&line(&format!("{name} longest"), &cells));
-        }
-    }
+    facts(rows).iter().for_each(|(what, cells)| out.push_str(&line(what, cells)));
+    rates(rows).iter().chain(&latencies(rows)).for_each(|l| out.push_str(&line(&l.name, &l.cells)));
     out
 }
 
@@ -156,7 +180,7 @@ fn object(name: &str, row: &Row) -> String {
         "name": name, "format": row.format().name(), "version": row.version(), "machine": row.machine(),
         "size": row.size(), "files": row.files(), "directories": row.directories(), "phases": phases,
     });
-    format!("{object}\n")
+    output::json(object)
 }
 
 #[cfg(test)]
@@ -165,7 +189,7 @@ mod tests {
 
     fn answered(names: &[&str], print: bool, json: bool) -> Result<String, String> {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-        answer(&Args { files: names.iter().map(|n| data.join(n)).collect(), print, json })
+        answer(&Args { files: names.iter().map(|n| data.join(n)).collect(), print, json, out: None })
     }
 
     #[test]

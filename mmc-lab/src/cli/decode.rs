@@ -160,7 +160,7 @@ pub fn answer(args: &Args, input: &mut dyn Read) -> Answer {
         decoded.notes.push("taken for an SD card's; --mmc or --spi reads it otherwise".into());
     }
     let out = match (args.json, decoded.fields.is_empty()) {
-        (true, _) => format!("{}\n", decoded.to_json()),
+        (true, _) => crate::output::json(decoded.to_json()),
         // A note on nothing is noise.
         (false, true) => String::new(),
         (false, false) => table(&decoded, ""),
@@ -199,7 +199,7 @@ fn directory(path: &Path, only: Option<Kind>, dialect: Option<Dialect>, args: &A
     let out = if args.json {
         let object: Map<String, Value> =
             registers.iter().map(|(name, decoded)| ((*name).into(), decoded.to_json())).collect();
-        format!("{}\n", Value::Object(object))
+        crate::output::json(Value::Object(object))
     } else {
         registers
             .iter()

@@ -84,7 +84,7 @@ fn timeout(args: &Timeout) -> Result<String, String> {
             "data_clocks": tmout >> 8, "data_ns": data.as_nanos(), "data_ms": millis_up(data),
             "margin_ms": MARGIN.as_nanos() / 1_000_000,
         });
-        return Ok(format!("{object}\n"));
+        return Ok(crate::output::json(object));
     }
     let mut text = String::new();
     let row = |text: &mut String, what: &str, clocks: u32, d: Duration| {

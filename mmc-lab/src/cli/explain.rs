@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use crate::analysis::{Analysis, Class, Options, Report, Victim};
 use crate::blame::{Ahead, verdict};
 use crate::dmesg::{self, Blocked};
+use crate::report::pages;
 use crate::trace::model::Line;
 use crate::units::{format_size, format_time, parse_time};
 
@@ -36,6 +37,7 @@ const RECORD: &str = "record one with `echo 1 > /sys/kernel/tracing/events/block
   mmc-lab explain trace.txt --top 50 --json  the 50 longest waits, for a program
   mmc-lab explain trace.txt --busy 16        latencies under load only
   mmc-lab explain trace.txt --dmesg log.txt  the kernel's hung-task lines, too
+  mmc-lab explain trace.txt --out why.html   with pictures, as one page
 
 To record a trace:
   cd /sys/kernel/tracing; echo mono > trace_clock; echo 65536 > buffer_size_kb
@@ -69,6 +71,9 @@ pub struct Args {
     /// Device, as 179,0 [default: the one with the most events]
     #[arg(long, value_name = "MAJ,MIN")]
     pub dev: Option<String>,
+    /// Also write the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Why there is no answer: one line and the exit status.
@@ -113,13 +118,16 @@ pub struct Explanation {
 /// Runs the command: the report to the standard output, or one line to the standard error.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
-    let text = match explain(args)
-        .and_then(|found| if args.json { json(&found) } else { Ok(text(&found, &args.file)) })
-    {
-        Ok(text) => text,
-        Err(failure) => return crate::output::fail("explain", &failure, failure.status()),
-    };
-    crate::output::print("explain", &text, ExitCode::SUCCESS)
+    let answer = crate::output::may_write(args.out.as_deref()).map_err(Failure::Input).and_then(|()| {
+        let found = explain(args)?;
+        let page = || pages::explain::render(&found, &args.file);
+        crate::output::write(args.out.as_deref(), page).map_err(Failure::Input)?;
+        if args.json { json(&found) } else { Ok(text(&found, &args.file)) }
+    });
+    match answer {
+        Ok(text) => crate::output::print("explain", &text, ExitCode::SUCCESS),
+        Err(failure) => crate::output::fail("explain", &failure, failure.status()),
+    }
 }
 
 /// Reads the trace and finds out.
@@ -132,7 +140,7 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
     let wanted = args.dev.as_deref().map(device).transpose()?;
     let name = crate::output::named(&args.file);
     let unreadable = |error: io::Error| Failure::Input(format!("cannot read {name}: {error}"));
-    let mut found = Reading::new(options, wanted);
+    let mut found = Reading::new(options, args.out.is_some(), wanted);
     let end = if args.file == Path::new("-") {
         let mut input = crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?;
         crate::trace::read(&mut *input, |line| found.line(line)).map(|()| 1)
@@ -158,7 +166,7 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
 /// # Errors
 /// [`Failure::Input`], as [`explain`].
 pub fn explain_input(input: &mut dyn BufRead, name: &str, options: Options) -> Result<Explanation, Failure> {
-    let mut found = Reading::new(options, None);
+    let mut found = Reading::new(options, false, None);
     let end = crate::trace::read(input, |line| found.line(line)).map(|()| 1);
     found.conclude(name, end)
 }
@@ -192,6 +200,8 @@ fn device(text: &str) -> Result<(u32, u32), Failure> {
 /// A trace being read: one analysis a device.
 struct Reading {
     options: Options,
+    /// Keep what pictures are drawn from.
+    pictures: bool,
     wanted: Option<(u32, u32)>,
     devices: BTreeMap<(u32, u32), (u64, Analysis)>,
     clock: Option<String>,
@@ -204,10 +214,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(options: Options, wanted: Option<(u32, u32)>) -> Self {
+    fn new(options: Options, pictures: bool, wanted: Option<(u32, u32)>) -> Self {
         let devices = BTreeMap::new();
         Self {
             options,
+            pictures,
             wanted,
             devices,
             clock: None,
@@ -230,7 +241,8 @@ impl Reading {
                     self.other_devices += 1;
                     return;
                 }
-                let new = || (0, Analysis::new(self.options));
+                let analysis = if self.pictures { Analysis::recording } else { Analysis::new };
+                let new = || (0, analysis(self.options));
                 let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
                 *events += 1;
                 if self.wanted.is_none_or(|wanted| wanted == event.dev) {
@@ -359,17 +371,15 @@ struct WithLog<'a> {
 
 /// The object of `--json`, one line; notes go to the standard error.
 fn json(found: &Explanation) -> Result<String, Failure> {
-    let text = match &found.blocked {
-        None => serde_json::to_string(&found.report),
-        Some(kernel) => serde_json::to_string(&WithLog { report: &found.report, kernel_hung: kernel }),
+    let value = match &found.blocked {
+        None => serde_json::to_value(&found.report),
+        Some(kernel) => serde_json::to_value(WithLog { report: &found.report, kernel_hung: kernel }),
     };
-    let mut text =
-        text.map_err(|error| Failure::Input(format!("cannot write the report as JSON: {error}")))?;
-    text.push('\n');
+    let value = value.map_err(|error| Failure::Input(format!("cannot write the report as JSON: {error}")))?;
     for note in &found.notes {
-        eprintln!("note: {note}");
+        crate::output::note(note);
     }
-    Ok(text)
+    Ok(crate::output::json(value))
 }
 
 /// The report for people.
@@ -423,6 +433,22 @@ pub fn text(found: &Explanation, file: &Path) -> String {
     out
 }
 
+/// The longest waits: `top` of them, or of each bio the longest.
+#[must_use]
+pub fn longest_waits(victims: &[Victim], top: Option<usize>) -> Vec<&Victim> {
+    if let Some(top) = top {
+        return victims.iter().take(top).collect();
+    }
+    let mut bios = HashSet::new();
+    let mut longest = Vec::new();
+    for v in victims {
+        if longest.len() < SHOWN && (v.queued.is_none() || bios.insert((v.queued, &v.task))) {
+            longest.push(v);
+        }
+    }
+    longest
+}
+
 /// The longest waits with their parts: `top` of them, or of each bio the longest.
 fn victims(out: &mut String, victims: &[Victim], top: Option<usize>) {
     if victims.is_empty() {
@@ -434,19 +460,7 @@ fn victims(out: &mut String, victims: &[Victim], top: Option<usize>) {
         "\nLongest waits\n  {:>8}  {:<15} {:<5} {:>10} {:>8} {:>8} {:>8} {:>8}  {:<5}  went first (older + younger)",
         "wait", "task", "flags", "sector", "size", "tags", "queue", "card", "blame"
     );
-    let shown: Vec<_> = match top {
-        Some(top) => victims.iter().take(top).collect(),
-        None => {
-            let mut bios = HashSet::new();
-            let mut longest = Vec::new();
-            for v in victims {
-                if longest.len() < SHOWN && (v.queued.is_none() || bios.insert((v.queued, &v.task))) {
-                    longest.push(v);
-                }
-            }
-            longest
-        }
-    };
+    let shown = longest_waits(victims, top);
     for v in &shown {
         let _ = writeln!(
             out,
@@ -570,7 +584,9 @@ fn service(out: &mut String, report: &Report) {
     }
 }
 
-fn went_first(ahead: &Ahead) -> String {
+/// What went first, in a clause.
+#[must_use]
+pub fn went_first(ahead: &Ahead) -> String {
     format!(
         "{} requests went first: {} older, {} younger, {}; {} of them background writes",
         ahead.requests,
@@ -582,7 +598,8 @@ fn went_first(ahead: &Ahead) -> String {
 }
 
 /// A stamp as the trace prints it.
-fn stamp(ns: u64) -> String {
+#[must_use]
+pub fn stamp(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
 }
 

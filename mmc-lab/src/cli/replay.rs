@@ -17,6 +17,7 @@ use crate::replay::closed::{self, Config, Views};
 use crate::replay::order::{self, Settings, Verified};
 use crate::replay::plan::{Plan, plan};
 use crate::replay::{Recording, load};
+use crate::report::pages;
 use crate::units::format_time;
 
 /// Counts of requests per go that `--drain best` tries.
@@ -30,6 +31,7 @@ const DRAINS: [usize; 10] = [1, 2, 3, 4, 8, 16, 32, 64, 96, 128];
   mmc-lab replay trace.txt.gz                                        its workload under mq-deadline and bfq
   mmc-lab replay trace.txt.gz --sched mq-deadline:fifo_batch=1,ftb --card a1
   mmc-lab replay trace.txt.gz --card fit --open                      arrivals as recorded, a card fitted to the trace
+  mmc-lab replay trace.txt.gz --out replay.html                      with pictures, as one page
 
 Without --verify-order each task submits what it submitted in the trace, after what it waited for there and with its
 think times; see docs/measured.md for how near that comes.
@@ -77,6 +79,9 @@ pub struct Args {
     /// Seed of the card's pauses
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Also write the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
     /// Print JSON: an object, or an object a line and policy
     #[arg(long)]
     pub json: bool,
@@ -85,13 +90,13 @@ pub struct Args {
 /// Runs the command.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
+    if let Err(e) = output::may_write(args.out.as_deref()) {
+        return output::fail("replay", e, 1);
+    }
     let answer = if args.verify_order { verify(args) } else { again(args).map(|text| (text, true)) };
     match answer {
         Ok((text, same)) => output::print("replay", &text, if same { ExitCode::SUCCESS } else { 1.into() }),
-        Err((status, e)) => {
-            eprintln!("mmc-lab replay: {e}");
-            ExitCode::from(status)
-        }
+        Err((status, e)) => output::fail("replay", e, status),
     }
 }
 
@@ -131,6 +136,9 @@ pub fn verify(args: &Args) -> Result<(String, bool), Failure> {
     }
     let Some((drain, found)) = best else { return Err((2, "--drain: nothing to try".to_owned())) };
     let same = found.same == found.issued;
+    let words = told(&found, &trace, &args.rules, drain);
+    output::write(args.out.as_deref(), || pages::replay::order(&output::short(&args.file), &words, &found))
+        .map_err(|e| (1, e))?;
     let text = if args.json {
         let first = found.first.as_ref().map(|d| {
             json!({"number": d.number, "at_s": d.at as f64 / 1e9, "kernel": d.kernel.to_string(),
@@ -141,9 +149,9 @@ pub fn verify(args: &Args) -> Result<(String, bool), Failure> {
             "inserted": found.inserted, "merged": found.merged, "taken_otherwise": found.taken_otherwise,
             "requeued": found.requeued, "first_difference": first,
         });
-        format!("{object}\n")
+        output::json(object)
     } else {
-        told(&found, &trace, &args.rules, drain)
+        words
     };
     Ok((text, same))
 }
@@ -246,11 +254,12 @@ pub fn again(args: &Args) -> Result<String, Failure> {
         let events = closed::run(&plan, &config, policy).map_err(|e| (1, e))?;
         rows.push((policy.label(), Views::of(&events, config.busy)));
     }
-    if args.json {
-        return Ok(rows.iter().map(|(name, views)| object(name, views)).collect());
+    let mut notes = trace.notes.clone();
+    if plan.left_out > 0 {
+        notes.insert(0, format!("{} flushes and discards are left out", plan.left_out));
     }
-    let mut out = format!(
-        "{} bios of {} tasks, {}; card {}, {} tags, requests up to {} KiB, {} in one go\n",
+    let about = format!(
+        "{} bios of {} tasks, {}; card {}, {} tags, requests up to {} KiB, {} in one go",
         plan.bios.len(),
         plan.jobs.len(),
         if config.open { "arriving as recorded" } else { "each after what it waited for" },
@@ -259,11 +268,15 @@ pub fn again(args: &Args) -> Result<String, Failure> {
         config.max_sectors / 2,
         config.drain,
     );
-    out.push_str(&table(&rows, config.busy));
-    if plan.left_out > 0 {
-        let _ = writeln!(out, "Note: {} flushes and discards are left out.", plan.left_out);
+    let name = output::short(&args.file);
+    output::write(args.out.as_deref(), || pages::replay::render(&name, &about, &rows, config.busy, &notes))
+        .map_err(|e| (1, e))?;
+    if args.json {
+        return Ok(rows.iter().map(|(name, views)| object(name, views)).collect());
     }
-    for note in &trace.notes {
+    let mut out = format!("{about}\n");
+    out.push_str(&table(&rows, config.busy));
+    for note in &notes {
         let _ = writeln!(out, "Note: {note}.");
     }
     Ok(out)
@@ -336,5 +349,5 @@ fn object(name: &str, views: &Views) -> String {
         "queue_depth_max": views.all.queue_depth_max, "hung": views.all.hung.len(),
         "classes": views.busy.classes, "classes_all": views.all.classes,
     });
-    format!("{value}\n")
+    output::json(value)
 }

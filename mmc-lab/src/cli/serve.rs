@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> ExitCode {
     match serve(args, wanted) {
         Ok(report) => {
             let status = if report.stored { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-            let text = if args.json { format!("{}\n", object(&report)) } else { text(&report) };
+            let text = if args.json { output::json(object(&report)) } else { text(&report) };
             output::print("serve", &text, status)
         }
         Err(e) => output::fail("serve", e, 1),

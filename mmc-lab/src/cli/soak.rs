@@ -88,8 +88,7 @@ pub fn run(args: &Args) -> ExitCode {
     let real = began.elapsed().as_secs_f64();
     match result {
         Ok(report) if args.json => {
-            let text = format!("{}\n", object(&plan, &report, real));
-            output::print("soak", &text, ExitCode::SUCCESS)
+            output::print("soak", &output::json(object(&plan, &report, real)), ExitCode::SUCCESS)
         }
         Ok(report) => output::print("soak", &text(&plan, &report, real), ExitCode::SUCCESS),
         Err(e) => output::fail("soak", e, 1),

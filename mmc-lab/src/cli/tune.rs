@@ -12,7 +12,7 @@ use super::replay::{self, Failure, Given};
 use crate::analysis::{Class, Victim};
 use crate::experiment::PolicySpec;
 use crate::output;
-use crate::report::picture::{STYLE, escape};
+use crate::report::{front::front, pages};
 use crate::tune::{Candidate, Goal, Setting, recommended, search};
 use crate::units::format_time;
 
@@ -29,6 +29,7 @@ const BAR: usize = 24;
 #[command(after_help = "Examples:
   mmc-lab tune trace.txt.gz
   mmc-lab tune trace.txt.gz --keep 90 --class journal --svg front.svg
+  mmc-lab tune trace.txt.gz --out tune.html             with the picture, as one page
   mmc-lab tune trace.txt.gz --sched mq-deadline,bfq,ftb --card fit
 
 Each candidate is a replay of the trace (`mmc-lab replay --help`): a prediction for that workload and that card.
@@ -62,6 +63,9 @@ pub struct Args {
     /// Also write the picture of stall against throughput as an SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Also write the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
     /// Print JSON, an object a line and candidate
     #[arg(long)]
     pub json: bool,
@@ -72,10 +76,7 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     match tune(args) {
         Ok(text) => output::print("tune", &text, ExitCode::SUCCESS),
-        Err((status, e)) => {
-            eprintln!("mmc-lab tune: {e}");
-            ExitCode::from(status)
-        }
+        Err((status, e)) => output::fail("tune", e, status),
     }
 }
 
@@ -95,6 +96,10 @@ fn goal(name: &str) -> Result<Goal, Failure> {
 /// [`Failure`].
 pub fn tune(args: &Args) -> Result<String, Failure> {
     let goal = goal(&args.class)?;
+    [&args.svg, &args.out]
+        .into_iter()
+        .try_for_each(|p| output::may_write(p.as_deref()))
+        .map_err(|e| (1, e))?;
     let keep = replay::number("--keep", &args.keep, 0, 100)? as f64;
     let policies = parse_policies(&args.sched, &[]).map_err(|e| (2, e))?;
     let given = Given {
@@ -119,14 +124,17 @@ pub fn tune(args: &Args) -> Result<String, Failure> {
     let all = all.map_err(|e| (1, e))?;
     let Some(now) = all.first() else { return Err((2, "--sched: no policy to try".to_owned())) };
     let best = recommended(&all, keep).unwrap_or(now);
-    if let Some(path) = &args.svg {
-        std::fs::write(path, svg(&all, now, best))
-            .map_err(|e| (1, format!("cannot write {}: {e}", path.display())))?;
-    }
+    let (words, sets) = advice(now, best, keep, goal, &all);
+    let picture = || front(&all, best, goal.noun()).0.standalone();
+    let name = output::short(&args.file);
+    let page = || pages::tune::render(&name, &words, &sets, (&all, best), goal.noun(), &trace.notes);
+    output::write(args.svg.as_deref(), picture)
+        .and_then(|()| output::write(args.out.as_deref(), page))
+        .map_err(|e| (1, e))?;
     if args.json {
         return Ok(all.iter().map(|c| object(c, &now.setting, std::ptr::eq(c, best))).collect());
     }
-    let mut out = advice(now, best, keep, goal, &all);
+    let mut out = words.join("\n") + "\n" + &sets;
     out.push_str(&table(&all, now));
     for note in &trace.notes {
         let _ = writeln!(out, "Note: {note}.");
@@ -135,29 +143,34 @@ pub fn tune(args: &Args) -> Result<String, Failure> {
 }
 
 /// The recommendation in words, and the lines that set it.
-fn advice(now: &Candidate, best: &Candidate, keep: f64, goal: Goal, all: &[Candidate]) -> String {
+fn advice(
+    now: &Candidate,
+    best: &Candidate,
+    keep: f64,
+    goal: Goal,
+    all: &[Candidate],
+) -> (Vec<String>, String) {
     let label = best.setting.label(&now.setting);
     let fastest = all.iter().map(|c| c.rate).fold(0.0, f64::max).max(1.0);
     if best.setting == now.setting {
-        return format!(
+        let words = format!(
             "Leave it as it is: nothing that was tried has a shorter p99 of the {} than {} and keeps {keep:.0} % of the \
-             best bytes per second.\n",
+             best bytes per second.",
             goal.noun(),
             now.setting.label(&now.setting),
         );
+        return (vec![words], String::new());
     }
-    let mut out = format!(
-        "Recommended: {label}. Predicted p99 of the {}: {} (now {}), at {:.1} % of the best bytes per second (now {:.1} %).\n",
+    let first = format!(
+        "Recommended: {label}. Predicted p99 of the {}: {} (now {}), at {:.1} % of the best bytes per second (now {:.1} %).",
         goal.noun(),
         format_time(best.stall),
         format_time(now.stall),
         best.rate / fastest * 100.0,
         now.rate / fastest * 100.0,
     );
-    let _ = writeln!(out, "Why: now {}; then {}.", story(now.worst.as_ref()), story(best.worst.as_ref()));
-    let _ = writeln!(out, "{}", reason(now, best));
-    out.push_str(&lines(&best.setting, &now.setting));
-    out
+    let why = format!("Why: now {}; then {}.", story(now.worst.as_ref()), story(best.worst.as_ref()));
+    (vec![first, why, reason(now, best)], lines(&best.setting, &now.setting))
 }
 
 /// The worst wait in a clause.
@@ -282,72 +295,5 @@ fn object(c: &Candidate, now: &Setting, best: bool) -> String {
         "reads_p99_s": seconds(Class::Reads), "sync_writes_p99_s": seconds(Class::SyncWrites),
         "bytes_per_s": c.rate.round(), "front": c.front, "recommended": best,
     });
-    format!("{value}\n")
-}
-
-/// Stall (logarithmic, to the right) against bytes per second (upwards), for light and dark.
-fn svg(all: &[Candidate], now: &Candidate, best: &Candidate) -> String {
-    const W: f64 = 760.0;
-    const H: f64 = 420.0;
-    let ms = |c: &Candidate| (c.stall as f64 / 1e6).max(1.0);
-    let fastest = all.iter().map(|c| c.rate).fold(0.0, f64::max).max(1.0);
-    let most = all.iter().map(&ms).fold(10.0, f64::max).log10().ceil();
-    let x = |c: &Candidate| 60.0 + ms(c).log10() / most * (W - 90.0);
-    let y = |c: &Candidate| H - 50.0 - c.rate / fastest * (H - 90.0);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {W} {H}\" role=\"img\" font-family=\"system-ui,sans-serif\" \
-         font-size=\"13\"><title>Predicted stall against throughput</title><style>{STYLE}</style>\
-         <rect width=\"{W}\" height=\"{H}\" fill=\"var(--paper)\"/><g fill=\"var(--ink)\">"
-    );
-    for decade in 0..=most as u32 {
-        let at = 60.0 + f64::from(decade) / most * (W - 90.0);
-        let name = format_time(10_u64.pow(decade) * 1_000_000);
-        let _ = write!(
-            out,
-            "<text x=\"{at:.0}\" y=\"{:.0}\" text-anchor=\"middle\">{name}</text><path d=\"M{at:.0} 40V{:.0}\" \
-             stroke=\"var(--soft)\" stroke-width=\".5\"/>",
-            H - 28.0,
-            H - 45.0
-        );
-    }
-    let _ = write!(
-        out,
-        "<text x=\"{W:.0}\" y=\"{:.0}\" dx=\"-20\" text-anchor=\"end\">predicted p99, shorter to the left</text>\
-         <text x=\"20\" y=\"24\">{:.1} MB/s at the top, 0 at the bottom</text></g>",
-        H - 8.0,
-        fastest / 1e6
-    );
-    let mut front: Vec<&Candidate> = all.iter().filter(|c| c.front).collect();
-    front.sort_by_key(|c| c.stall);
-    let points: Vec<String> = front.iter().map(|c| format!("{:.1},{:.1}", x(c), y(c))).collect();
-    let _ = write!(
-        out,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"var(--p0)\" stroke-width=\"2\"/>",
-        points.join(" ")
-    );
-    for c in all {
-        let (label, front) = (escape(&c.setting.label(&now.setting)), c.front);
-        let _ = write!(
-            out,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"var({})\"><title>{label}: {}, {:.2} MB/s</title></circle>",
-            x(c),
-            y(c),
-            if front { "--p0" } else { "--soft" },
-            format_time(c.stall),
-            c.rate / 1e6
-        );
-    }
-    for (c, word) in [(now, "now"), (best, "recommended")] {
-        let _ = write!(
-            out,
-            "<path d=\"M{0:.1} {1:.1}v52\" stroke=\"var(--soft)\"/><text x=\"{2:.1}\" y=\"{1:.1}\" dy=\"74\" \
-             text-anchor=\"middle\" fill=\"var(--ink)\">{word}: {3}</text>",
-            x(c),
-            y(c),
-            x(c).clamp(160.0, W - 140.0),
-            escape(&c.setting.label(&now.setting))
-        );
-    }
-    out.push_str("</svg>\n");
-    out
+    output::json(value)
 }

@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> ExitCode {
     match tried {
         Ok(report) => {
             let status = if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-            let text = if args.json { format!("{}\n", object(&report)) } else { text(&report) };
+            let text = if args.json { output::json(object(&report)) } else { text(&report) };
             output::print("verify", &text, status)
         }
         Err(e) => output::fail("verify", format_args!("{}: {e}", args.target), 1),

@@ -290,7 +290,7 @@ impl Results {
         for cell in &self.cells {
             let spec = &self.specs[cell.policy];
             for (seed, o) in self.seeds.iter().zip(&cell.runs) {
-                let _ = writeln!(out, "{}", self.object(cell, spec, *seed, o));
+                out.push_str(&crate::output::json(self.object(cell, spec, *seed, o)));
             }
         }
         out

@@ -62,7 +62,7 @@ fn report(json: bool) -> Result<String, String> {
             let object = serde_json::json!({
                 "transfer": what, "register_accesses": accesses, "interrupts": interrupts,
             });
-            writeln!(out, "{object}")
+            write!(out, "{}", crate::output::json(object))
         } else {
             writeln!(out, "{what:<28} {accesses:>9} {interrupts:>10}")
         };
@@ -73,7 +73,7 @@ fn report(json: bool) -> Result<String, String> {
             "between_reads_of_64_kib": { "register_accesses": told, "descriptor_words": words },
             "prepared": { "register_accesses": ready, "descriptor_words": none },
         });
-        writeln!(out, "{object}")
+        write!(out, "{}", crate::output::json(object))
     } else {
         writeln!(
             out,
@@ -87,7 +87,7 @@ fn report(json: bool) -> Result<String, String> {
             let object = serde_json::json!({
                 "sequential": what, "bus_share": (share * 1e4).round() / 1e4, "mb_per_s": (mb * 100.0).round() / 100.0,
             });
-            writeln!(out, "{object}")
+            write!(out, "{}", crate::output::json(object))
         } else {
             writeln!(out, "sequential 1 MiB {what:<7} {:>6.2} % of the bus, {mb:.2} MB/s", share * 100.0)
         };

@@ -336,7 +336,7 @@ fn show(out: &mut String, offset: u32, value: u32, json: bool) {
         let object = serde_json::json!({
             "offset": offset, "name": known.map(|r| r.1), "value": value, "fields": fields, "remark": remark,
         });
-        writeln!(out, "{object}")
+        write!(out, "{}", crate::output::json(object))
     } else {
         let mut said: Vec<String> = fields(list, value)
             .map(|(n, v)| v.map_or_else(|| n.to_string(), |v| format!("{n}={v}")))
