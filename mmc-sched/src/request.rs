@@ -105,10 +105,8 @@ impl Request {
     /// A read, or a write somebody waits for.
     #[must_use]
     pub const fn is_sync(&self) -> bool {
-        self.op.is_read()
-            || self.flags.contains(Flags::SYNC)
-            || self.flags.contains(Flags::FUA)
-            || self.flags.contains(Flags::PREFLUSH)
+        // Both are looked at: which operation comes next nobody foresees.
+        self.op.is_read() | self.flags.intersects(Flags::SYNC.union(Flags::FUA).union(Flags::PREFLUSH))
     }
     /// For admission.
     #[must_use]

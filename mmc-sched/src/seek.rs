@@ -32,20 +32,17 @@ pub(crate) fn better(
     let (Some(x), Some(y)) = (a, b) else { return a.or(b) };
     let (meta_x, meta_y) = (is_meta(pool, x), is_meta(pool, y));
     let (at_x, at_y) = (pool.lba(x), pool.lba(y));
-    let way = |s: u64| match position.checked_sub(s) {
-        None | Some(0) => Some(s.abs_diff(position)),
-        Some(back) => Some(back).filter(|&d| d <= seek.max).map(|d| d.saturating_mul(seek.penalty)),
+    // Too far back, and the way, or the sector of one too far back. No branch: nobody foresees where a request is.
+    let way = |s: u64| {
+        let back = position.saturating_sub(s);
+        let far = back > seek.max;
+        let near = if back == 0 { s.wrapping_sub(position) } else { back.saturating_mul(seek.penalty) };
+        (far, if far { s } else { near })
     };
-    let first = if meta_x == meta_y {
-        match (way(at_x), way(at_y)) {
-            // As far ahead as back: ahead.
-            (Some(dx), Some(dy)) => dx < dy || dx == dy && at_x >= at_y,
-            (None, None) => at_x <= at_y,
-            (dx, _) => dx.is_some(),
-        }
-    } else {
-        meta_x
-    };
+    let ((far_x, x), (far_y, y)) = (way(at_x), way(at_y));
+    // As far ahead as back: ahead.
+    let nearer = (x < y) | ((x == y) & (at_x >= at_y));
+    let first = if meta_x == meta_y { if far_x == far_y { nearer } else { far_y } } else { meta_x };
     if first { a } else { b }
 }
 

@@ -214,8 +214,18 @@ impl<const N: usize> Bfq<N> {
         }
     }
 
+    /// The first with this key. Eight are looked at together: where in them it is nobody foresees.
     fn find(&self, key: Key) -> Option<usize> {
-        self.keys.iter().position(|&k| k == key)
+        let mut eights = self.keys.chunks_exact(8);
+        for (first, eight) in (0_usize..).step_by(8).zip(&mut eights) {
+            let found = eight.iter().enumerate().rev().fold(8, |at, (i, &k)| if k == key { i } else { at });
+            if found < 8 {
+                return Some(first.wrapping_add(found));
+            }
+        }
+        let rest = eights.remainder();
+        let first = N.wrapping_sub(rest.len());
+        rest.iter().position(|&k| k == key).map(|i| first.wrapping_add(i))
     }
 
     /// The stream of a request that arrives, made if need be.

@@ -69,9 +69,9 @@ impl Lane {
     fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let lba = pool.lba(slot);
         self.sort.insert(pool, slot, lba);
-        // Both are looked at: of random sectors half are above `latest`, and that nobody foresees.
-        let before_next = self.sweep.is_none_or(|next| lba < pool.lba(next));
-        if (lba >= self.latest) & before_next {
+        // Between `latest` and the next one; as one comparison, since nobody foresees whether a sector is above `latest`.
+        let next = self.sweep.map_or(u64::MAX, |next| pool.lba(next));
+        if lba.wrapping_sub(self.latest) < next.wrapping_sub(self.latest) {
             self.sweep = Some(slot);
         }
     }
