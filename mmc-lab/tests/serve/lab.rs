@@ -73,13 +73,21 @@ impl Server {
     }
     /// SIGTERM; its report, of a server with `--json`; `Null` of one without.
     pub(crate) fn stop(mut self) -> serde_json::Value {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+        self.terminate();
         let text = self.finished();
         serde_json::from_str(&text).unwrap_or_else(|_| {
             let failed = text.split(" failed").next().and_then(|t| t.rsplit([' ', ';']).next());
             serde_json::json!({"failed": failed.and_then(|n| n.parse::<u64>().ok())})
         })
+    }
+    fn terminate(&self) {
+        let id = self.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+    }
+    /// SIGTERM; its status.
+    pub(crate) fn ends_with(mut self) -> Option<i32> {
+        self.terminate();
+        self.child.wait().expect("it ends").code()
     }
     /// What it printed, when it has ended well.
     pub(crate) fn finished(&mut self) -> String {

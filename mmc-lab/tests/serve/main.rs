@@ -183,6 +183,24 @@ fn faults_of_the_card_are_cured_or_told() {
 }
 
 #[test]
+fn a_card_that_is_taken_out_fails_what_comes_and_keeps_what_it_has() {
+    let path = scratch("gone.img");
+    let server = Server::start(&["--image", &path, "--size", "64M", "--fault", "at CMD24#2: remove"]);
+    let mut c = server.client();
+    for i in 0..2_u64 {
+        c.write(i * 512, &block(6, 1), false).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(c.write(4096, &block(7, 1), false).unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(c.read(0, &mut block(0, 1)).unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(c.flush().unwrap_err().raw_os_error(), Some(5));
+    }
+    assert_eq!(server.ends_with(), Some(1), "not all could be stored");
+    let bytes = image(&path);
+    assert_eq!((bytes[0], bytes[512], bytes[4096]), (6, 6, 0));
+}
+
+#[test]
 fn a_card_that_is_worn_out_and_a_disk_that_is_read_only_say_so() {
     // After 64 blocks every write is a WP_VIOLATION.
     let server = Server::start(&["--card", "dies-read-only"]);
