@@ -83,6 +83,11 @@ pub trait Machine {
     fn scratch(&self) -> bool {
         false
     }
+    /// Before the first step: the command that will carry the caller's data if all goes well, where that is certain, so
+    /// that a host can get ready for it ([`Host::prepare`](crate::host::Host::prepare)).
+    fn first_data(&self) -> Option<Command> {
+        None
+    }
     /// The next step. `last` is what came of the last `Do`, `Bus` or `Power` (`None` at the start and after a
     /// `Sleep`); `scratch` is the payload's first segment where [`scratch`](Self::scratch) says so, else
     /// empty. Never panics, whatever is passed in.

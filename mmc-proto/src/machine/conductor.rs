@@ -1,6 +1,7 @@
 //! One machine over one host.
 
-use super::{Machine, Step};
+use super::{Action, Machine, Step};
+use crate::command::Command;
 use crate::host::{Cause, Completion, Host, HostError, Operation, Phase, Progress, Reply, Returned, Why};
 use mmc_hal::Payload;
 use mmc_time::{Duration, Instant};
@@ -28,6 +29,8 @@ const STEPS: u32 = 16;
 pub struct Conductor<M, P> {
     machine: M,
     payload: Option<P>,
+    /// The host has the payload already, for this command.
+    prepared: Option<Command>,
     state: State,
 }
 
@@ -64,11 +67,39 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
     /// Runs `machine` with `payload`: the caller's data, or scratch of at least 512 bytes in one segment for
     /// a machine that wants it. A machine that moves data without a payload gets a clean error for that step.
     pub const fn new(machine: M, payload: Option<P>) -> Self {
-        Self { machine, payload, state: State::Ask(None) }
+        Self { machine, payload, prepared: None, state: State::Ask(None) }
     }
     /// The machine, to look at only.
     pub const fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// Before the first [`poll`](Self::poll), while another conversation runs on `host`: hands the payload over, so that the
+    /// host gets ready for it meanwhile ([`Host::prepare`]). False: it stays here and goes when its time comes.
+    ///
+    /// The conversation is then held with this host, or [`unprepare`](Self::unprepare)d.
+    pub fn prepare<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H) -> bool {
+        let Some(command) = self.machine.first_data() else { return false };
+        let Some(payload) = self.payload.take() else { return false };
+        match host.prepare(command, payload) {
+            Ok(()) => self.prepared = Some(command),
+            Err(refused) => self.take_in(refused.operation),
+        }
+        self.prepared.is_some()
+    }
+    /// The payload is with the host, and its command was not sent yet.
+    pub const fn is_prepared(&self) -> bool {
+        self.prepared.is_some()
+    }
+    /// Takes the payload back from the host.
+    pub fn unprepare<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H) {
+        if self.prepared.take().is_some() {
+            self.payload = host.unprepare().map(|(_, payload)| payload);
+        }
+    }
+    /// The payload of a conversation that is not begun.
+    pub fn into_payload(self) -> Option<P> {
+        self.payload
     }
 
     /// Goes on as far as possible. Call at once after [`new`](Self::new), then as [`Turn::Wait`] says. After
@@ -79,23 +110,7 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
                 State::Ask(last) => {
                     let step = self.ask(last, now);
                     match step {
-                        Step::Do(action) => {
-                            let until = now + action.limit;
-                            let command = action.command;
-                            record!(trace, "CMD{} arg={:#010x} {}", command.index, command.arg, action.limit);
-                            if command.data.is_none() {
-                                self.submit(host, Operation::Command(command), until, now);
-                            } else if let Some(payload) = self.payload.take() {
-                                self.submit(host, Operation::Transfer(command, payload), until, now);
-                            } else {
-                                self.state = State::Ask(Some(Err(HostError {
-                                    cause: Cause::Unsupported("a data command without a payload"),
-                                    phase: Phase::Submit,
-                                    index: command.index,
-                                    r1: None,
-                                })));
-                            }
-                        }
+                        Step::Do(action) => self.send(host, &action, now),
                         Step::Bus(bus) => {
                             record!(trace, "{bus:?}");
                             self.submit(host, Operation::Bus(bus), now + Self::BUS_LIMIT, now);
@@ -106,6 +121,7 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
                         }
                         Step::Sleep(time) => self.state = State::Sleeping(now + time),
                         Step::Done(output) => {
+                            self.unprepare(host);
                             self.state = State::Ask(None);
                             return Turn::Done(output, self.payload.take());
                         }
@@ -151,6 +167,36 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
         self.machine.next(last, scratch, now)
     }
 
+    fn send<H: Host<Payload = P> + ?Sized>(&mut self, host: &mut H, action: &Action, now: Instant) {
+        let (command, until) = (action.command, now + action.limit);
+        record!(trace, "CMD{} arg={:#010x} {}", command.index, command.arg, action.limit);
+        if command.data.is_none() {
+            return self.submit(host, Operation::Command(command), until, now);
+        }
+        if self.prepared == Some(command) {
+            match host.submit_prepared(until, now) {
+                Ok(()) => (self.prepared, self.state) = (None, State::Running),
+                Err(error) => {
+                    self.unprepare(host);
+                    self.state = State::Ask(Some(Err(error)));
+                }
+            }
+            return;
+        }
+        self.unprepare(host);
+        match self.payload.take() {
+            Some(payload) => self.submit(host, Operation::Transfer(command, payload), until, now),
+            None => {
+                self.state = State::Ask(Some(Err(HostError {
+                    cause: Cause::Unsupported("a data command without a payload"),
+                    phase: Phase::Submit,
+                    index: command.index,
+                    r1: None,
+                })));
+            }
+        }
+    }
+
     fn submit<H: Host<Payload = P> + ?Sized>(
         &mut self,
         host: &mut H,
@@ -161,11 +207,15 @@ impl<M: Machine, P: Payload> Conductor<M, P> {
         self.state = match host.submit(op, until, now) {
             Ok(()) => State::Running,
             Err(refused) => {
-                if let Operation::Transfer(_, p) = refused.operation {
-                    self.payload = Some(p);
-                }
+                self.take_in(refused.operation);
                 State::Ask(Some(Err(refused.error)))
             }
         };
+    }
+
+    fn take_in(&mut self, refused: Operation<P>) {
+        if let Operation::Transfer(_, payload) = refused {
+            self.payload = Some(payload);
+        }
     }
 }

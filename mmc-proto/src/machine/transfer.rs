@@ -391,20 +391,24 @@ impl Transfer {
             self.state = State::Address;
             return run(extension, COMMAND_LIMIT);
         }
+        self.state = State::Data;
+        run(self.command(address), self.card.data_limit(self.dir, self.blocks))
+    }
+
+    /// CMD17, 18, 24 or 25.
+    const fn command(&self, address: Address) -> Command {
         let stop = match (self.open_ended, self.auto_stop) {
             (false, _) => Stop::None,
             (true, false) => Stop::Manual,
             (true, true) => Stop::Auto,
         };
         let (arg, blocks) = (address.arg, self.blocks);
-        let command = match (self.dir, self.multi()) {
+        match (self.dir, self.multi()) {
             (Dir::Read, false) => Command::read_single_block(arg),
             (Dir::Read, true) => Command::read_multiple_block(arg, blocks, stop),
             (Dir::Write, false) => Command::write_block(arg),
             (Dir::Write, true) => Command::write_multiple_block(arg, blocks, stop),
-        };
-        self.state = State::Data;
-        run(command, self.card.data_limit(self.dir, self.blocks))
+        }
     }
 
     fn stop(&mut self) -> Step<Out> {
@@ -523,6 +527,10 @@ pub(crate) fn status_of(reply: &Reply) -> CardStatus {
 impl Machine for Transfer {
     type Output = Out;
 
+    fn first_data(&self) -> Option<Command> {
+        let address = self.card.addressing().address(self.lba).filter(|_| self.state == State::Start)?;
+        Some(self.command(address))
+    }
     fn next(&mut self, last: Option<Result<Reply, HostError>>, _: &mut [u8], now: Instant) -> Step<Out> {
         let phase = match self.state {
             State::Start => return self.start(),
