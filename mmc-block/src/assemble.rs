@@ -1,6 +1,6 @@
 //! From a run of the scheduler to one command: the buffers of its requests, in order, in a batch.
 
-use crate::core::{Core, Job, SECTOR, Work};
+use crate::core::{Core, Job, SECTOR, Wipe, Work};
 use crate::error::BlockError;
 use crate::observer::Observer;
 use crate::tag::{State, Tag, Which};
@@ -43,18 +43,21 @@ where
     }
 
     /// The longest command for what `run` does.
-    fn longest(&self, op: Op) -> Option<u32> {
-        match op {
-            Op::Discard => self.features.discard,
-            Op::WriteZeroes => self.features.write_zeroes,
-            _ => Some(self.limits.max_blocks),
+    fn longest(&self, run: &Run) -> Option<u32> {
+        match (run.op, self.wipe_of(run)) {
+            (_, Some(Wipe::SecureErase)) => self.features.secure_erase,
+            (_, Some(Wipe::SecureTrim)) => self.features.secure_trim,
+            (_, Some(Wipe::Sanitize)) => None,
+            (Op::Discard, None) => self.features.discard,
+            (Op::WriteZeroes, None) => self.features.write_zeroes,
+            (_, None) => Some(self.limits.max_blocks),
         }
     }
 
     /// Of a request that is too long for one command, the piece that goes first; the others follow as each is over. A
     /// piece ends at a multiple of [`Features::unit`], where it can.
     fn first_piece(&mut self, run: &Run) -> Run {
-        let max = self.longest(run.op).unwrap_or(u32::MAX).max(1);
+        let max = self.longest(run).unwrap_or(u32::MAX).max(1);
         if run.count != 1 || run.blocks <= max {
             return *run;
         }
@@ -91,7 +94,7 @@ where
         if blocks != run.blocks || run.count == 0 {
             return Fit::Wrong;
         }
-        let small = self.longest(run.op).is_some_and(|max| blocks <= max)
+        let small = self.longest(run).is_some_and(|max| blocks <= max)
             && segments <= self.limits.max_segments
             && usize::from(run.count) <= capacity;
         if small || run.count == 1 { Fit::Yes } else { Fit::Alone }

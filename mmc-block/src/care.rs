@@ -4,16 +4,18 @@
 //!  Reset    identify anew (supply off and on): after an error that asks for it, after a swap, on resume
 //!  Find     SD: which extension registers the card has
 //!  CacheOn  switch the volatile cache on
+//!  Barriers switch its barriers on
 //!  Tune     find the sample point again
 //!  Flush    store what is in the cache
 //!  Notice   say that the supply will go
 //!  Off      switch the supply off
 //! ```
 
-use crate::core::Features;
+use crate::core::{Features, Wipe};
 use crate::error::BlockError;
 use mmc_hal::Dir;
 use mmc_proto::bus::{Power, Timing};
+use mmc_proto::command::Command;
 use mmc_proto::host::{Capabilities, HostError, Reply};
 use mmc_proto::machine::{
     Cure, Erase, Extensions, FindExtensions, Identified, Identify, IdentifyError, Machine, Means, Order,
@@ -22,13 +24,19 @@ use mmc_proto::machine::{
 };
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::ExtCsd;
-use mmc_proto::register::ext_csd::{CACHE_SIZE, ERASED_MEM_CONT, EXT_CSD_REV};
+use mmc_proto::register::ext_csd::{
+    BARRIER_SUPPORT, CACHE_SIZE, ERASED_MEM_CONT, EXT_CSD_REV, SEC_ERASE_MULT, SEC_FEATURE_SUPPORT,
+    SEC_TRIM_MULT,
+};
 use mmc_proto::timing::{EraseKind, FLUSH_LIMIT, MmcEraseKind, SD_REGISTER_LIMIT, mmc_erase_group_bytes};
 use mmc_sched::{Op, Run};
 use mmc_time::{Duration, Instant};
 
 /// Most sectors of one discard: 64 MiB, so that other requests do not wait longer than its time limit for it.
 const MAX_DISCARD: u32 = 1 << 17;
+
+/// A secure erase of a card whose registers lie about its time ([`Avoid::SECURE_ERASE_TIME`]): 2 s, and some.
+const SECURE_TIME_MS: u64 = 3000;
 
 /// Supply off before it is switched on again (`spec/card.md` §13: the supply must have fallen; 1 ms is the least).
 const OFF_TIME: Duration = Duration::from_millis(10);
@@ -71,6 +79,7 @@ pub(crate) enum Task {
     Reset,
     Find,
     CacheOn,
+    Barriers,
     Tune,
     Flush,
     Notice,
@@ -78,8 +87,16 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 7] =
-        [Self::Reset, Self::Find, Self::CacheOn, Self::Tune, Self::Flush, Self::Notice, Self::Off];
+    const ALL: [Self; 8] = [
+        Self::Reset,
+        Self::Find,
+        Self::CacheOn,
+        Self::Barriers,
+        Self::Tune,
+        Self::Flush,
+        Self::Notice,
+        Self::Off,
+    ];
     const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -101,6 +118,10 @@ impl Agenda {
     }
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+    /// Something that a command had better not go before.
+    pub(crate) const fn is_cure(self) -> bool {
+        self.0 & (Task::Reset.bit() | Task::Tune.bit()) != 0
     }
     pub(crate) fn take(&mut self) -> Option<Task> {
         let task = Task::ALL.into_iter().find(|t| self.0 & t.bit() != 0)?;
@@ -202,11 +223,19 @@ impl Machine for Chore {
 pub(crate) enum Talk {
     Transfer(Transfer),
     Erase(Erase),
+    /// It is about so many sectors.
+    Sanitize(Order, u32),
 }
 
 impl Machine for Talk {
     type Output = Result<u32, BlockError>;
 
+    fn first_data(&self) -> Option<Command> {
+        match self {
+            Self::Transfer(m) => m.first_data(),
+            Self::Erase(_) | Self::Sanitize(..) => None,
+        }
+    }
     fn next(
         &mut self,
         last: Option<Result<Reply, HostError>>,
@@ -217,12 +246,16 @@ impl Machine for Talk {
         match self {
             Self::Transfer(m) => map(m.next(last, scratch, now), |r| r.map_err(BlockError::Transfer)),
             Self::Erase(m) => map(m.next(last, scratch, now), |r| r.map(blocks).map_err(BlockError::Erase)),
+            Self::Sanitize(m, all) => {
+                let all = *all;
+                map(m.next(last, scratch, now), |r| r.map(|_| all).map_err(BlockError::Erase))
+            }
         }
     }
 }
 
 /// A step of an inner machine, its end translated.
-fn map<T, U>(step: Step<T>, f: impl FnOnce(T) -> U) -> Step<U> {
+pub(crate) fn map<T, U>(step: Step<T>, f: impl FnOnce(T) -> U) -> Step<U> {
     match step {
         Step::Do(action) => Step::Do(action),
         Step::Bus(bus) => Step::Bus(bus),
@@ -244,6 +277,7 @@ pub(crate) struct Keeper<B> {
     pub(crate) cache_on: bool,
     /// To switch it on has failed, and nothing has worked since.
     pub(crate) cache_failed: bool,
+    pub(crate) barriers_on: bool,
 }
 
 impl<B> Keeper<B> {
@@ -267,7 +301,24 @@ impl<B> Keeper<B> {
             Registers::None => (false, false),
         };
         let max = |can: bool| can.then_some(MAX_DISCARD);
-        Features { cache: self.cache_on, unit: self.unit(), discard: max(discard), write_zeroes: max(zeroes) }
+        let unit = self.unit();
+        let e = self.ext_csd();
+        let secure = |kind: MmcEraseKind, broken| {
+            e.is_some() && kind.offered(e) && !never(Avoid::ERASE | Avoid::SECURE_ERASE | broken)
+        };
+        let erase = secure(MmcEraseKind::SecureErase, Avoid::empty()) && unit > 0;
+        let units = MAX_DISCARD.checked_div(unit).unwrap_or(0).max(1).saturating_mul(unit);
+        Features {
+            cache: self.cache_on,
+            barrier: self.cache_on && self.barriers_on,
+            unit,
+            discard: max(discard),
+            write_zeroes: max(zeroes),
+            secure_erase: erase.then_some(units),
+            secure_trim: max(secure(MmcEraseKind::SecureTrim, Avoid::TRIM)),
+            sanitize: e.is_some_and(|e| e.get(SEC_FEATURE_SUPPORT) & 1 << 6 != 0)
+                && !never(Avoid::ERASE | Avoid::SECURE_ERASE),
+        }
     }
 
     /// The allocation unit of an SD card, the erase group of an eMMC, in sectors; 0: not known.
@@ -287,7 +338,7 @@ impl<B> Keeper<B> {
 
     /// What comes after the card was identified.
     pub(crate) fn settle(&mut self) {
-        self.cache_on = false;
+        (self.cache_on, self.barriers_on) = (false, false);
         self.extensions = Extensions::default();
         self.care.cache &= !self.card.avoid.contains(Avoid::CACHE);
         if self.card.sd().and_then(|sd| sd.scr).is_some_and(|scr| scr.cmd_support() & 1 << 2 != 0) {
@@ -301,7 +352,9 @@ impl<B> Keeper<B> {
     /// switches it off, comes before the next request. Where it fails again the card's cache is left alone.
     pub(crate) fn switched_cache(&mut self, well: bool) {
         self.cache_on = well;
-        if !well {
+        if well {
+            self.agenda.add(Task::Barriers);
+        } else {
             self.care.cache &= !self.cache_failed;
             self.agenda.add(Task::Reset);
         }
@@ -309,8 +362,8 @@ impl<B> Keeper<B> {
     }
 
     /// The conversation of `task`; `None`: the card has no such thing, or must not be asked. `dirty`: something was
-    /// written since the last flush.
-    pub(crate) fn chore(&self, task: Task, caps: &Capabilities, dirty: bool) -> Option<Chore> {
+    /// written since the last flush; `barrier`: a flush need be no more than one.
+    pub(crate) fn chore(&self, task: Task, caps: &Capabilities, dirty: bool, barrier: bool) -> Option<Chore> {
         let never = |what| self.card.avoid.contains(what);
         let traits = &self.card.traits;
         let sd = self.card.sd().is_some();
@@ -320,11 +373,16 @@ impl<B> Keeper<B> {
             Task::Find => Chore::Find(FindExtensions::new(traits)),
             Task::CacheOn if sd => Chore::Register(SdRegister::cache(traits, &self.extensions, true)),
             Task::CacheOn => Chore::Order(Order::cache(traits, self.ext_csd()?, true)),
+            Task::Barriers => {
+                let ext_csd = self.ext_csd().filter(|e| e.get(BARRIER_SUPPORT) & 1 == 1)?;
+                Chore::Order(Order::barriers(traits, ext_csd, true))
+            }
             Task::Tune if sd => Chore::Tune(Tune::sd(caps, self.card.bus)),
             Task::Tune => Chore::Tune(Tune::mmc(caps, self.card.bus)),
             Task::Flush if !self.cache_on || !dirty && never(Avoid::CLEAN_FLUSH) => return None,
             Task::Notice if never(Avoid::POWER_OFF_NOTIFICATION) => return None,
             Task::Flush if sd && cache => Chore::Register(SdRegister::flush(traits, &self.extensions)),
+            Task::Flush if barrier => Chore::Order(Order::barrier(traits, self.ext_csd()?)),
             Task::Flush => Chore::Order(Order::flush(traits, self.ext_csd()?)),
             Task::Notice if sd => {
                 self.extensions.power.filter(|(_, set)| set.off_notification)?;
@@ -344,8 +402,30 @@ impl<B> Keeper<B> {
         flush + SD_REGISTER_LIMIT
     }
 
-    /// The conversation that carries out `run`.
-    pub(crate) fn erase(&self, run: &Run) -> Erase {
+    /// The conversation that empties the sectors of `run`.
+    pub(crate) fn wipe(&self, run: &Run, how: Option<Wipe>) -> Talk {
+        let traits = &self.card.traits;
+        let (Some(how), Registers::Mmc(mmc), Some(e)) = (how, &self.card.registers, self.ext_csd()) else {
+            return Talk::Erase(self.erase(run));
+        };
+        let kind = match how {
+            Wipe::SecureErase => MmcEraseKind::SecureErase,
+            Wipe::SecureTrim => MmcEraseKind::SecureTrim,
+            Wipe::Sanitize => return Talk::Sanitize(Order::sanitize(traits, e), run.blocks),
+        };
+        let mut e = *e;
+        if self.card.avoid.contains(Avoid::SECURE_ERASE_TIME) {
+            // What the registers say is too short for such a card: no group is given less.
+            let one = u64::from(e.erase_timeout_ms()).max(1);
+            for field in [SEC_ERASE_MULT, SEC_TRIM_MULT] {
+                e.set(field, e.get(field).max(SECURE_TIME_MS.div_ceil(one)).min(255));
+            }
+        }
+        Talk::Erase(Erase::mmc(traits, &mmc.csd, Some(&e), kind, run.lba, run.blocks.into()))
+    }
+
+    /// The conversation of a discard or write-zeroes.
+    fn erase(&self, run: &Run) -> Erase {
         let traits = &self.card.traits;
         let blocks = run.blocks.into();
         match &self.card.registers {

@@ -59,10 +59,30 @@ pub struct Features {
     pub cache: bool,
     /// The card's allocation unit in sectors (or 0): a request that is longer than one command is cut at its multiples.
     pub unit: u32,
+    /// The cache has barriers, and they are on: a barrier is a command of its own, and a short one. Otherwise it is a flush.
+    pub barrier: bool,
     /// Most sectors of one discard; `None`: discards are refused.
     pub discard: Option<u32>,
     /// Most sectors of one command that makes them read as zero; `None`: refused (write zeroes instead).
     pub write_zeroes: Option<u32>,
+    /// Most sectors of one secure erase, whole [`unit`](Self::unit)s; `None`: refused.
+    pub secure_erase: Option<u32>,
+    /// Most sectors of one secure trim; `None`: refused.
+    pub secure_trim: Option<u32>,
+    /// It can sanitize.
+    pub sanitize: bool,
+}
+
+/// How sectors are emptied so that nobody can bring back what they held: [`Core::submit_wipe`]. Only eMMC can, and not
+/// each; the time is seconds to minutes, in which nobody else is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wipe {
+    /// Whole units ([`Features::unit`]: the card's erase groups) and every copy of them.
+    SecureErase,
+    /// Any sectors and every copy of them.
+    SecureTrim,
+    /// Whatever was erased, trimmed or discarded before, of the whole card.
+    Sanitize,
 }
 
 /// One command to send: its requests are marked as running and their buffers are in the batch. Give it back
@@ -136,6 +156,8 @@ pub struct Core<S, T, B, O = ()> {
     pub(crate) generation: u32,
     /// A flush runs, and how often the one before it failed in a row.
     pub(crate) flushing: bool,
+    /// It need be no more than a barrier.
+    pub(crate) barrier: bool,
     pub(crate) flush_tries: u16,
     /// Tags in use, by kind.
     pub(crate) held: [usize; 3],
@@ -208,6 +230,7 @@ where
             closing: false,
             generation: 0,
             flushing: false,
+            barrier: false,
             flush_tries: 0,
             held: [0; 3],
             pending: None,
@@ -269,10 +292,13 @@ where
         &self.features
     }
 
+    fn serves(&self) -> Result<(), Refusal> {
+        let why = self.stopped.or(self.closing.then_some(Stopped::PowerOff));
+        why.map_or(Ok(()), |why| Err(Refusal::Stopped(why)))
+    }
+
     fn check(&self, r: &Request, buffer: Option<&B>) -> Result<(), Refusal> {
-        if let Some(why) = self.stopped.or(self.closing.then_some(Stopped::PowerOff)) {
-            return Err(Refusal::Stopped(why));
-        }
+        self.serves()?;
         let max = match r.op {
             Op::Read | Op::Write => Some(self.limits.max_blocks),
             Op::Discard => self.features.discard,
@@ -284,13 +310,12 @@ where
         }
         let data = matches!(r.op, Op::Read | Op::Write);
         if r.blocks == 0 {
-            let flush = r.op == Op::Write && r.flags.contains(Flags::PREFLUSH) && buffer.is_none();
+            let wants = Flags::PREFLUSH | Flags::BARRIER;
+            let flush = r.op == Op::Write && r.flags.intersects(wants) && buffer.is_none();
             return if flush { Ok(()) } else { Err(Refusal::Empty) };
         }
-        let end = r.lba.checked_add(r.blocks.into());
-        if end.is_none_or(|end| end > self.card.blocks) {
-            return Err(Refusal::OutOfRange { lba: r.lba, blocks: r.blocks, capacity: self.card.blocks });
-        }
+        self.on_card(r)?;
+        self.whole(r, self.card.unit)?;
         let bytes = buffer.map_or(0, Payload::bytes);
         let needed = if data { u64::from(r.blocks).saturating_mul(SECTOR as u64) } else { 0 };
         if u64::try_from(bytes) != Ok(needed) || data != buffer.is_some() {
@@ -303,8 +328,54 @@ where
         Ok(())
     }
 
-    /// Accepts a read or a write of any length (one that is longer than a command goes out in pieces): it merges into a queued one, takes a tag, or waits for one, or for an earlier request
-    /// that it overlaps (two reads never wait for each other).
+    fn on_card(&self, r: &Request) -> Result<(), Refusal> {
+        let end = r.lba.checked_add(r.blocks.into());
+        if end.is_none_or(|end| end > self.card.blocks) {
+            return Err(Refusal::OutOfRange { lba: r.lba, blocks: r.blocks, capacity: self.card.blocks });
+        }
+        Ok(())
+    }
+
+    /// What `how` is told to the scheduler as: something that never merges and goes with the writes.
+    fn wipe(&self, mut r: Request, how: Wipe) -> Result<Request, Refusal> {
+        self.serves()?;
+        if r.op != Op::Discard {
+            return Err(Refusal::Unsupported(r.op));
+        }
+        let offered = match how {
+            Wipe::SecureErase => self.features.secure_erase.is_some(),
+            Wipe::SecureTrim => self.features.secure_trim.is_some(),
+            Wipe::Sanitize => self.features.sanitize,
+        };
+        if !offered {
+            return Err(Refusal::NotOffered(how));
+        }
+        r.op = Op::WriteZeroes;
+        if how == Wipe::Sanitize {
+            // Behind all that came before, and before all that comes behind.
+            (r.lba, r.blocks) = (0, u32::try_from(self.card.blocks).unwrap_or(u32::MAX));
+            return Ok(r);
+        }
+        if r.blocks == 0 {
+            return Err(Refusal::Empty);
+        }
+        self.on_card(&r)?;
+        self.whole(&r, if how == Wipe::SecureErase { self.features.unit } else { self.card.unit })?;
+        Ok(r)
+    }
+
+    /// It begins and ends between units; the last one of a card may be cut short.
+    fn whole(&self, r: &Request, unit: u32) -> Result<(), Refusal> {
+        let odd = |at: u64| at.checked_rem(unit.max(1).into()) != Some(0);
+        if odd(r.lba) || odd(r.end()) && r.end() != self.card.blocks {
+            return Err(Refusal::Unaligned { lba: r.lba, blocks: r.blocks, unit });
+        }
+        Ok(())
+    }
+
+    /// Accepts a read or a write of any length (one that is longer than a command goes out in pieces): it merges into a
+    /// queued one, takes a tag, or waits for one, or for an earlier request that it overlaps (two reads never wait for each
+    /// other).
     ///
     /// On a card with a volatile cache ([`Features::cache`]) PREFLUSH has the cache flushed before the data are
     /// written, and FUA after. On one without they ask for nothing. The scheduler never sees either: the write itself
@@ -319,24 +390,49 @@ where
         let Some(i) = self.table.reserve() else {
             return Err(Refused { error: Refusal::TableFull, request, buffer });
         };
-        Ok(self.accept(i, request, Some(buffer), now))
+        Ok(self.accept(i, request, None, Some(buffer), now))
     }
 
-    /// Accepts a request without data: a discard, a write-zeroes, or a flush (a write of no blocks with
-    /// [`Flags::PREFLUSH`], as in Linux). A flush covers every write that completed before it was submitted.
+    /// Accepts a request without data: a discard, a write-zeroes, a flush (a write of no blocks with
+    /// [`Flags::PREFLUSH`], as in Linux), or a barrier (a write of no blocks with [`Flags::BARRIER`]). A flush covers every
+    /// write that completed before it was submitted. A barrier orders: once it is over, nothing that is submitted then is
+    /// stored before what completed before the barrier was submitted; where the card has none it is a flush.
     ///
     /// # Errors
     /// [`Refusal`]; nothing was queued.
     pub fn submit_bare(&mut self, request: Request, now: Instant) -> Result<Ticket, Refusal> {
         self.check(&request, None)?;
         let i = self.table.reserve().ok_or(Refusal::TableFull)?;
-        Ok(self.accept(i, request, None, now))
+        Ok(self.accept(i, request, None, None, now))
     }
 
-    fn accept(&mut self, i: u32, given: Request, buffer: Option<B>, now: Instant) -> Ticket {
+    /// Accepts a discard ([`Op::Discard`]) that is to be carried out as `how`; of a sanitize the sectors are all of the card,
+    /// whatever the request says. It keeps its place among requests of the same sectors, as any write does, so that a
+    /// sanitize covers every discard that was submitted before. After an error any of its sectors may be gone, or their
+    /// copies still there: repeat it.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was queued.
+    pub fn submit_wipe(&mut self, request: Request, how: Wipe, now: Instant) -> Result<Ticket, Refusal> {
+        let told = self.wipe(request, how)?;
+        let i = self.table.reserve().ok_or(Refusal::TableFull)?;
+        Ok(self.accept(i, request, Some((told, how)), None, now))
+    }
+
+    /// `wipe`: what the scheduler is told instead of `given`, and why.
+    fn accept(
+        &mut self,
+        i: u32,
+        given: Request,
+        wipe: Option<(Request, Wipe)>,
+        buffer: Option<B>,
+        now: Instant,
+    ) -> Ticket {
         let ticket = self.table.ticket(i);
-        let (mut request, mut cache) = (given, Cache::Nothing);
-        if given.flags.intersects(Flags::FUA | Flags::PREFLUSH) {
+        let (mut request, mut cache) = (wipe.map_or(given, |(told, _)| told), Cache::Nothing);
+        if given.blocks == 0 && wipe.is_none() && !given.flags.contains(Flags::PREFLUSH) {
+            cache = Cache::Barrier;
+        } else if wipe.is_none() && given.flags.intersects(Flags::FUA | Flags::PREFLUSH) {
             request.flags.remove(Flags::FUA | Flags::PREFLUSH);
             request.flags.insert(Flags::SYNC);
             let fua = given.flags.contains(Flags::FUA);
@@ -360,6 +456,7 @@ where
             tries: 0,
             part: (0, request.blocks),
             cache,
+            wipe: wipe.map(|(_, how)| how),
             single: None,
             moved: 0,
             generation: self.generation,
@@ -372,7 +469,7 @@ where
         self.statistics.accepted = self.statistics.accepted.saturating_add(1);
         self.statistics.depth_max = self.statistics.depth_max.max(self.outstanding);
         self.observer.queued(ticket, &request, now);
-        if cache == Cache::Only {
+        if matches!(cache, Cache::Only | Cache::Barrier) {
             if self.features.cache {
                 self.wait_for_flush(i)
             } else {
@@ -465,6 +562,7 @@ where
 
     fn begin_flush(&mut self) -> Work {
         self.table.begin_flush();
+        self.barrier = self.features.barrier && self.table.only_barriers();
         self.flushing = true;
         Work::Flush
     }
@@ -491,10 +589,11 @@ where
         }
         self.flush_tries = 0;
         let result = match result {
-            Ok(()) if core::mem::take(&mut self.cache_lost) => Err(BlockError::CacheLost),
+            // A barrier stores nothing, and promises nothing of what was lost: the next flush does.
+            Ok(()) if !self.barrier && core::mem::take(&mut self.cache_lost) => Err(BlockError::CacheLost),
             other => other,
         };
-        self.dirty &= result.is_err();
+        self.dirty &= result.is_err() || self.barrier;
         for _ in 0..self.table.len() {
             let Some(i) = self.table.pop(Which::Flushing) else { break };
             let Some(e) = self.table.get_mut(i) else { continue };
@@ -577,6 +676,11 @@ where
 
     /// The job goes to the host now: the conversation to hold, with the batch as its payload.
     pub fn start(&mut self, job: &Job, now: Instant) -> Transfer {
+        self.started(job, now);
+        self.transfer(job)
+    }
+
+    pub(crate) fn started(&mut self, job: &Job, now: Instant) {
         self.since_flush = self.since_flush.saturating_add(1);
         self.statistics.commands = self.statistics.commands.saturating_add(1);
         let length = (job.run.blocks.max(1).ilog2() as usize).min(11);
@@ -593,8 +697,16 @@ where
         if let Some(head) = self.table.by_id(job.run.head) {
             self.observer.started(self.table.ticket(head), &job.run, now);
         }
+    }
+
+    pub(crate) fn transfer(&self, job: &Job) -> Transfer {
         let dir = if job.run.op.is_read() { Dir::Read } else { Dir::Write };
         Transfer::new(&self.card, dir, job.run.lba, job.run.blocks, TransferOptions::default())
+    }
+
+    /// How the run empties its sectors, if it does so for good.
+    pub(crate) fn wipe_of(&self, run: &Run) -> Option<Wipe> {
+        self.table.by_id(run.head).and_then(|i| self.table.get(i))?.wipe
     }
 
     /// The job ended. `batch` holds its buffers, and is empty afterwards; `None`: the host had to keep it, and
@@ -793,7 +905,7 @@ where
             waits.total += took;
             waits.max = waits.max.max(took);
         }
-        let listed = e.cache != Cache::Only;
+        let listed = !matches!(e.cache, Cache::Only | Cache::Barrier);
         if listed {
             self.table.delist(i);
         }

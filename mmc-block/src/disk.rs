@@ -1,12 +1,12 @@
 //! A core over a host: the polled front.
 
 use crate::care::{Agenda, Care, Chore, Ended, Keeper, Media, Talk, Task};
-use crate::core::{Abandoned, Core, Job, Settings, Work};
+use crate::core::{Abandoned, Core, Job, Settings, Wipe, Work};
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Done, Tag, Ticket};
 use mmc_hal::{Batch, Payload};
-use mmc_proto::host::{Host, Why};
+use mmc_proto::host::{Capabilities, Completion, Host, Progress, Returned, Why};
 use mmc_proto::machine::{CardTraits, Conductor, Extensions, Identified, SlotEvent, SlotWatch, Turn};
 use mmc_sched::{Op, Policy, Queue, Request, Scheduler, Slot, TuneError};
 use mmc_time::{Duration, Instant};
@@ -55,6 +55,8 @@ enum Loan {
     No,
     Wanted,
     Given,
+    /// What the borrower left on it has to end first.
+    Evicting,
 }
 
 type Buffer<H> = <<H as Host>::Payload as Batch>::Buffer;
@@ -62,6 +64,8 @@ type Buffer<H> = <<H as Host>::Payload as Batch>::Buffer;
 struct Running<P> {
     job: Job,
     conductor: Conductor<Talk, P>,
+    /// The host is still to be told of it: when it was prepared the one before had not sent its data command yet.
+    untold: bool,
 }
 
 /// One card behind one host, as a block device that is polled.
@@ -69,7 +73,9 @@ struct Running<P> {
 /// One command is on the bus and at most one prepared. Without preparation (the default) the scheduler is
 /// asked when the bus is free, so that whatever was submitted until then can still be next. With it
 /// ([`prepare_with`](Self::prepare_with), what Linux' mmc driver does) the next command is taken from the
-/// scheduler while one runs: less time between commands, and one more command that a new request cannot pass.
+/// scheduler while one runs, and a host that can ([`Host::prepare`]) maps its memory and writes its descriptors
+/// meanwhile: less time between commands, and one more command that a new request cannot pass. What cures the card goes
+/// before it all the same.
 ///
 /// Call [`poll`](Self::poll) after submitting, at the instants it names, and after each interrupt; then take
 /// what is done. Nothing blocks. Forgetting to take results is harmless but keeps their places in the table.
@@ -79,9 +85,11 @@ where
     H::Payload: Batch,
 {
     host: H,
+    /// What it said at the start.
+    caps: Capabilities,
     core: Core<S, T, Buffer<H>, O>,
     running: Option<Running<H::Payload>>,
-    prepared: Option<(Job, H::Payload)>,
+    prepared: Option<Running<H::Payload>>,
     /// Batches that carry nothing.
     spare: [Option<H::Payload>; 2],
     loan: Loan,
@@ -102,7 +110,7 @@ where
         f.debug_struct("Disk")
             .field("core", &self.core)
             .field("running", &self.running.as_ref().map(|r| r.job.run()))
-            .field("prepared", &self.prepared.as_ref().map(|p| p.0.run()))
+            .field("prepared", &self.prepared.as_ref().map(|p| p.job.run()))
             .finish_non_exhaustive()
     }
 }
@@ -134,10 +142,12 @@ where
         if batch.capacity() == 0 || !batch.is_empty() {
             return Err(SetupError::NoBatch);
         }
-        let limits = host.capabilities().into();
+        let caps = host.capabilities();
+        let limits = caps.into();
         let core = Core::new(scheduler, card, limits, tags, settings, observer)?;
         Ok(Self {
             host,
+            caps,
             core,
             running: None,
             prepared: None,
@@ -194,6 +204,7 @@ where
             watch,
             cache_on: false,
             cache_failed: false,
+            barriers_on: false,
         };
         keeper.settle();
         self.core.set_features(keeper.features());
@@ -277,6 +288,15 @@ where
         self.core.submit_bare(request, now)
     }
 
+    /// Accepts a discard that is carried out as `how`: see [`Core::submit_wipe`]. The disk must
+    /// [look after](Self::look_after) its card.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was queued.
+    pub fn submit_wipe(&mut self, request: Request, how: Wipe, now: Instant) -> Result<Ticket, Refusal> {
+        self.core.submit_wipe(request, how, now)
+    }
+
     /// Accepts a request of whole sectors with a buffer of exactly that length; call [`poll`](Self::poll)
     /// afterwards.
     ///
@@ -304,8 +324,14 @@ where
     }
 
     fn go_on(&mut self, now: Instant) -> Next {
-        if self.loan == Loan::Given {
-            return Next::Lent;
+        match self.loan {
+            Loan::Given => return Next::Lent,
+            Loan::Evicting => {
+                if let Some(next) = self.clear_out(now) {
+                    return next;
+                }
+            }
+            Loan::No | Loan::Wanted => {}
         }
         for _ in 0..COMMANDS {
             if let Some((_, conductor)) = &mut self.chore {
@@ -325,6 +351,7 @@ where
             } else if let Some(running) = &mut self.running {
                 match running.conductor.poll(&mut self.host, now) {
                     Turn::Wait { why, until } => {
+                        self.tell();
                         return match self.prepare(now) {
                             Some(at) if at < until => Next::Wait { why: Why::Timer, until: at },
                             _ => Next::Wait { why, until },
@@ -352,7 +379,7 @@ where
         match &mut self.keeper {
             None => self.core.finish(job, result, batch.as_mut(), now),
             Some(keeper) => {
-                let caps = self.host.capabilities();
+                let caps = self.caps;
                 self.core.finish_with(job, result, batch.as_mut(), now, |_, run, error| {
                     keeper.judge(error, run, failures, &caps)
                 });
@@ -408,17 +435,29 @@ where
             }
         }
         if self.core.stopped().is_some() {
-            if let Some((job, mut batch)) = self.prepared.take() {
-                self.core.give_up(job, &mut batch, now);
-                self.put(batch);
+            if let Some(Running { job, mut conductor, .. }) = self.prepared.take() {
+                conductor.unprepare(&mut self.host);
+                match conductor.into_payload() {
+                    Some(mut batch) => {
+                        self.core.give_up(job, &mut batch, now);
+                        self.put(batch);
+                    }
+                    // A host that has lost it.
+                    None => self.core.finish::<H::Payload>(job, Err(BlockError::BadRun), None, now),
+                }
             }
             let work = self.core.drain(now);
             if work != Work::Idle {
                 return Some(wait(&work, now));
             }
         }
-        if let Some((job, batch)) = self.prepared.take() {
-            self.start(job, batch, now);
+        let cure = self.keeper.as_ref().is_some_and(|k| k.agenda.is_cure());
+        if self.prepared.is_some() && cure && self.begin_chore(now) {
+            return None;
+        }
+        if let Some(next) = self.prepared.take() {
+            self.core.started(&next.job, now);
+            self.running = Some(next);
             return None;
         }
         if self.stage == Stage::Suspending {
@@ -444,7 +483,10 @@ where
         // Without a batch the host keeps it, and the core has stopped: seen above.
         let Some(mut batch) = self.spare() else { return Some(Next::Idle) };
         match self.core.next(&mut batch, now) {
-            Work::Run(job) => self.start(job, batch, now),
+            Work::Run(job) => {
+                self.core.started(&job, now);
+                self.running = Some(self.conversation(job, batch));
+            }
             Work::Flush => {
                 self.put(batch);
                 self.flush_next(now);
@@ -476,23 +518,48 @@ where
         }
     }
 
-    fn start(&mut self, job: Job, batch: H::Payload, now: Instant) {
-        let transfer = self.core.start(&job, now);
+    fn conversation(&self, job: Job, batch: H::Payload) -> Running<H::Payload> {
         let talk = match (&self.keeper, job.run().op) {
-            (Some(keeper), Op::Discard | Op::WriteZeroes) => Talk::Erase(keeper.erase(job.run())),
-            _ => Talk::Transfer(transfer),
+            (Some(keeper), Op::Discard | Op::WriteZeroes) => {
+                keeper.wipe(job.run(), self.core.wipe_of(job.run()))
+            }
+            // A host that can stops the card by itself where it must be stopped.
+            _ => Talk::Transfer(self.core.transfer(&job).auto_stop(&self.caps)),
         };
-        self.running = Some(Running { job, conductor: Conductor::new(talk, Some(batch)) });
+        Running { job, conductor: Conductor::new(talk, Some(batch)), untold: false }
+    }
+
+    /// Hands what is prepared to the host, once: it gets one at a time ready.
+    fn tell(&mut self) {
+        if self.running.as_ref().is_some_and(|r| r.conductor.is_prepared()) {
+            return;
+        }
+        if let Some(next) = self.prepared.as_mut().filter(|next| next.untold) {
+            next.untold = false;
+            next.conductor.prepare(&mut self.host);
+        }
+    }
+
+    /// The card may have another address, other limits, than what is prepared was made for.
+    fn prepare_anew(&mut self, now: Instant) {
+        let Some(Running { job, mut conductor, .. }) = self.prepared.take() else { return };
+        conductor.unprepare(&mut self.host);
+        let Some(batch) = conductor.into_payload() else {
+            self.core.finish::<H::Payload>(job, Err(BlockError::BadRun), None, now);
+            return;
+        };
+        self.prepared = Some(self.conversation(job, batch));
     }
 
     /// Starts the first chore that is due. False: there is none.
     fn begin_chore(&mut self, now: Instant) -> bool {
         let Some(keeper) = self.keeper.as_mut().filter(|k| !k.agenda.is_empty()) else { return false };
-        let caps = self.host.capabilities();
+        let caps = self.caps;
         // A batch or the scratch buffer that the host keeps comes back by `reclaim`.
         while keeper.scratch.is_some() && self.spare.iter().any(Option::is_some) {
             let Some(task) = keeper.agenda.take() else { return false };
-            let Some(chore) = keeper.chore(task, &caps, self.core.dirty) else {
+            let barrier = self.core.flushing && self.core.barrier;
+            let Some(chore) = keeper.chore(task, &caps, self.core.dirty, barrier) else {
                 if task == Task::Flush {
                     self.core.finish_flush(Ok(()), now);
                 }
@@ -538,6 +605,7 @@ where
                     self.core.lose_cache();
                     self.core.card = found.traits;
                     self.core.set_features(features);
+                    self.prepare_anew(now);
                 } else {
                     if self.media == Media::Same {
                         self.core.change_media(Stopped::MediaChanged);
@@ -577,6 +645,11 @@ where
                     let features = keeper.features();
                     self.core.set_features(features);
                 }
+                Task::Barriers => {
+                    keeper.barriers_on = result.is_ok();
+                    let features = keeper.features();
+                    self.core.set_features(features);
+                }
                 Task::Flush => {
                     self.core.finish_flush(result.map_err(BlockError::Flush), now);
                     if result.is_err_and(|e| e.media_gone()) && self.media != Media::Gone {
@@ -608,7 +681,9 @@ where
         let mut batch = self.spare()?;
         match self.core.next(&mut batch, now) {
             Work::Run(job) => {
-                self.prepared = Some((job, batch));
+                let next = self.conversation(job, batch);
+                self.prepared = Some(Running { untold: true, ..next });
+                self.tell();
                 None
             }
             Work::Wait { at } => {
@@ -627,10 +702,10 @@ where
         }
     }
 
-    fn spare(&mut self) -> Option<H::Payload> {
+    pub(crate) fn spare(&mut self) -> Option<H::Payload> {
         self.spare.iter_mut().find_map(Option::take)
     }
-    fn put(&mut self, batch: H::Payload) {
+    pub(crate) fn put(&mut self, batch: H::Payload) {
         if let Some(place) = self.spare.iter_mut().find(|s| s.is_none()) {
             *place = Some(batch);
         }
@@ -652,7 +727,38 @@ where
     }
     /// The host comes back (or is not wanted any more): call [`poll`](Self::poll).
     pub fn give_back(&mut self) {
+        if self.loan != Loan::Evicting {
+            self.loan = Loan::No;
+        }
+    }
+    /// Takes the host back from a borrower who left it in the middle of a conversation, or with a card that is not as it
+    /// was: ends what runs on it, drops its payload, and identifies the card anew before anything else is sent. A disk that
+    /// does not [look after](Self::look_after) its card stops ([`Stopped::Deserted`]). Call [`poll`](Self::poll).
+    pub fn evict(&mut self, now: Instant) {
+        if self.loan == Loan::Given {
+            self.host.abort(now);
+            self.loan = Loan::Evicting;
+        } else {
+            self.give_back();
+        }
+    }
+
+    /// `Some`: the borrower's operation still runs.
+    fn clear_out(&mut self, now: Instant) -> Option<Next> {
+        match self.host.poll(now) {
+            Progress::Waiting { why, until } => return Some(Next::Wait { why, until }),
+            Progress::Done(Completion { payload: Returned::Quarantined, .. }) => {
+                self.core.stop(Stopped::Quarantine);
+            }
+            Progress::Done(_) | Progress::Idle => {}
+        }
+        drop(self.host.unprepare());
         self.loan = Loan::No;
+        match &mut self.keeper {
+            Some(keeper) => keeper.agenda.add(Task::Reset),
+            None => self.core.stop(Stopped::Deserted),
+        }
+        None
     }
 
     /// The next finished request, in the order in which they finished.

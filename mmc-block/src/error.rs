@@ -1,6 +1,7 @@
 //! What is refused at the door, and what a request can end with.
 
-use mmc_proto::machine::{TalkError, TransferError};
+use crate::core::Wipe;
+use mmc_proto::machine::{Partition, TalkError, TransferError};
 use mmc_sched::{Op, Rejected, Request};
 
 /// Why a request was refused; nothing was queued.
@@ -39,6 +40,27 @@ pub enum Refusal {
     /// An operation this disk cannot do.
     #[error("{0:?} is not supported by this disk")]
     Unsupported(Op),
+    /// Emptying sectors for good in a way that the card does not offer, or must not be asked for.
+    #[error("the card offers no {0:?} that can be relied on")]
+    NotOffered(Wipe),
+    /// There is no such partition, or none for sectors: the user area is what requests are for, RPMB has conversations of
+    /// its own.
+    #[error("the card has no {0:?} to read and write beside the user area")]
+    NoPartition(Partition),
+    /// The batch that was lent for the conversation is missing, not empty, or has no room.
+    #[error("a conversation with the caller's data needs an empty batch with room for one buffer")]
+    NoBatch,
+    /// It does not begin and end between units: the native sectors of 4 KiB of some eMMC, or the erase groups of a secure
+    /// erase.
+    #[error("sectors {lba}+{blocks} are not whole units of {unit} sectors: align them")]
+    Unaligned {
+        /// First sector asked for.
+        lba: u64,
+        /// Sectors asked for.
+        blocks: u32,
+        /// Sectors of a unit.
+        unit: u32,
+    },
     /// The table of accepted requests is full.
     #[error("the table of accepted requests is full: take finished ones, or give the disk more tags")]
     TableFull,
@@ -63,6 +85,10 @@ pub enum Stopped {
     /// The supply is about to go.
     #[error("power-off is being prepared")]
     PowerOff,
+    /// A conversation with the card was left halfway ([`Disk::evict`](crate::Disk::evict)), and the disk does not look after
+    /// its card: nobody knows in which state that is.
+    #[error("a conversation with the card was left halfway")]
+    Deserted,
     /// The caller shut it down.
     #[error("shut down")]
     Shutdown,
@@ -94,7 +120,7 @@ pub enum BlockError {
     /// The command failed, after all repetitions it was worth.
     #[error("{0}")]
     Transfer(TransferError),
-    /// The erase (of a discard or write-zeroes) failed, after all repetitions it was worth: any of its sectors may be
+    /// The erase (of a discard, a write-zeroes or a wipe) failed, after all repetitions it was worth: any of its sectors may be
     /// gone.
     #[error("{0}")]
     Erase(TalkError),
@@ -105,6 +131,12 @@ pub enum BlockError {
     /// The card lost its supply with writes in its cache that no flush had stored. Told once, to the next flush.
     #[error("the card was reset with unflushed writes in its cache: they may be lost")]
     CacheLost,
+    /// A partition could not be selected, and the user area was again.
+    #[error("selecting the partition: {0}")]
+    Select(TalkError),
+    /// The user area could not be selected again after another partition was: the card has to be identified anew.
+    #[error("back to the user area: {0}")]
+    Partition(TalkError),
     /// The command ended without an error but moved fewer (or more) blocks than it should.
     #[error("{moved} of {expected} blocks were moved")]
     Short {
@@ -139,7 +171,7 @@ impl BlockError {
     pub const fn media_gone(&self) -> bool {
         match self {
             Self::Transfer(e) | Self::Quarantined(e) => e.media_gone(),
-            Self::Erase(e) | Self::Flush(e) => e.media_gone(),
+            Self::Erase(e) | Self::Flush(e) | Self::Select(e) | Self::Partition(e) => e.media_gone(),
             _ => false,
         }
     }
@@ -148,7 +180,7 @@ impl BlockError {
     pub const fn needs_reset(&self) -> bool {
         match self {
             Self::Transfer(e) | Self::Quarantined(e) => e.needs_reset(),
-            Self::Erase(e) | Self::Flush(e) => e.needs_reset(),
+            Self::Erase(e) | Self::Flush(e) | Self::Select(e) | Self::Partition(e) => e.needs_reset(),
             _ => false,
         }
     }
@@ -157,7 +189,7 @@ impl BlockError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Transfer(e) => e.is_retryable(),
-            Self::Erase(e) | Self::Flush(e) => e.is_retryable(),
+            Self::Erase(e) | Self::Flush(e) | Self::Select(e) | Self::Partition(e) => e.is_retryable(),
             Self::Short { .. } => true,
             _ => false,
         }

@@ -2,8 +2,14 @@
 
 mod async_front;
 mod blocking;
+mod converse;
+mod served;
 
-pub use async_front::{AnyDisk, Async, Env, Gone, Handle, InFlight, Lock, Runner, TooFewWatches, Watch};
+pub use async_front::{
+    AnyDisk, Async, Env, Gone, Handle, InFlight, Lends, Lock, Runner, TooFewWatches, Watch,
+};
 #[cfg(feature = "embedded-hal")]
 pub use blocking::DelayIdle;
 pub use blocking::{Blocking, Failed, Failure, Idle, identify};
+pub use converse::{Unheard, Unserved};
+pub use served::{Served, serve};

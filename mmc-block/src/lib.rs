@@ -39,16 +39,21 @@ mod error;
 mod front;
 mod observer;
 mod overlap;
+mod partition;
 mod tag;
 
-pub use crate::core::{Abandoned, Core, Features, Job, Limits, SECTOR, Settings, Work};
+pub use crate::core::{Abandoned, Core, Features, Job, Limits, SECTOR, Settings, Wipe, Work};
 pub use bring_up::{Init, StepTimes, Up};
 pub use care::{Care, Media, Verdict};
 pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 #[cfg(feature = "embedded-hal")]
 pub use front::DelayIdle;
-pub use front::{AnyDisk, Async, Env, Gone, Handle, InFlight, Lock, Runner, TooFewWatches, Watch};
+pub use front::{
+    AnyDisk, Async, Env, Gone, Handle, InFlight, Lends, Lock, Runner, Served, TooFewWatches, Unheard,
+    Unserved, Watch, serve,
+};
 pub use front::{Blocking, Failed, Failure, Idle, identify};
 pub use observer::{Observer, Place, Statistics, Waits};
+pub use partition::InPartition;
 pub use tag::{Done, Stamps, Tag, Ticket};

@@ -1,5 +1,6 @@
 //! The table of accepted requests: one [`Tag`] each, from `submit` to `take`.
 
+use crate::core::Wipe;
 use crate::error::BlockError;
 use crate::overlap::Sectors;
 use core::marker::PhantomData;
@@ -83,6 +84,8 @@ pub(crate) enum Cache {
     After,
     /// It is a flush.
     Only,
+    /// It is a barrier.
+    Barrier,
 }
 
 /// Where a request is.
@@ -123,6 +126,8 @@ pub(crate) struct Entry<B> {
     /// The part that was handed out last: first block inside the request, blocks.
     pub part: (u32, u32),
     pub cache: Cache,
+    /// It empties its sectors for good.
+    pub wipe: Option<Wipe>,
     /// It goes in pieces of at most so many blocks until the end of the part that was too long, or failed: (that part,
     /// piece).
     pub single: Option<((u32, u32), u32)>,
@@ -411,8 +416,30 @@ impl<B, T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>> Table<T, B> {
     pub(crate) fn waiting_after(&self, kind: Kind, i: u32) -> Option<u32> {
         self.waiting.get(nth(kind))?.after(self.tags.as_ref(), i)
     }
+    /// Whether the request is finished, or unknown (taken, abandoned, reaped).
+    pub(crate) fn is_over(&self, ticket: Ticket) -> bool {
+        self.find(ticket).and_then(|i| self.get(i)).is_none_or(|e| e.state == State::Done)
+    }
+    /// A request that finished before `before` and was not taken.
+    pub(crate) fn forgotten(&self, before: Instant) -> Option<Ticket> {
+        let old = |e: &Entry<B>| e.state == State::Done && e.stamps.completed.is_some_and(|at| at < before);
+        let places = u32::try_from(self.len()).unwrap_or(u32::MAX);
+        (0..places).find(|i| self.get(*i).is_some_and(old)).map(|i| self.ticket(i))
+    }
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
+    }
+    /// All that wait for the flush that begins want no more than a barrier.
+    pub(crate) fn only_barriers(&self) -> bool {
+        let mut next = self.flushing.first();
+        for _ in 0..self.len() {
+            let Some(i) = next else { return true };
+            if self.get(i).is_some_and(|e| e.cache != Cache::Barrier) {
+                return false;
+            }
+            next = self.flushing.after(self.tags(), i);
+        }
+        true
     }
     pub(crate) fn wants_flush(&self) -> bool {
         !self.flush.is_empty()

@@ -1,13 +1,22 @@
 //! Many tasks on one disk: each gets its own result, whoever is cancelled hurts nobody, and no wake-up is lost.
 
 mod common;
+mod stack;
 
 use common::*;
-use mmc_block::{Async, Disk, Env, Gone, Handle, Lock, Next, Refusal, Settings, TooFewWatches, Watch};
+use mmc_block::{
+    Async, BlockError, Care, Disk, Env, Failure, Gone, Handle, InPartition, Lends, Lock, Next, Refusal,
+    Settings, Stopped, TooFewWatches, Unheard, Watch, Wipe,
+};
+use mmc_hal::{Batch, Dir};
 use mmc_mock::card::{SdCard, Shared};
+use mmc_mock::fault::Medium;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, MockHost};
-use mmc_proto::host::{Capabilities, Host, Operation, Progress, SubmitError, Supervised, Why};
+use mmc_proto::host::{
+    Capabilities, Host, HostError, Operation, Progress, Reply, SubmitError, Supervised, Why,
+};
+use mmc_proto::machine::{CardTraits, Machine, Order, Partition, Step, Transfer, TransferOptions};
 use mmc_sched::{AnyPolicy, Queue, Slot};
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
@@ -145,7 +154,7 @@ async fn work<L: Lock<Disk: mmc_block::AnyDisk<Buffer = Buf>>>(
 /// The runner and `n` tasks at work.
 fn crowd<'a, L>(disk: Handle<'a, L, Virtual>, n: usize, done: &'a AtomicUsize) -> Vec<Task<'a>>
 where
-    L: Lock<Disk: mmc_block::AnyDisk<Buffer = Buf>> + Sync,
+    L: Lock<Disk: Lends<Buffer = Buf>> + Sync,
 {
     let mut tasks: Vec<Task<'a>> = vec![Box::pin(disk.runner())];
     tasks.extend((0..n).map(|i| Box::pin(work(disk, i, done)) as Task<'a>));
@@ -347,6 +356,206 @@ fn an_interrupt_between_looking_and_arming_is_not_lost() {
     execute(crowd(Handle::new(&lock, &env), 2, &done), &env, None);
     assert_eq!(done.load(Ordering::SeqCst), 2);
     assert!(env.clock.now() < Instant::ZERO + Duration::from_secs(10), "{:?}", env.clock.now());
+}
+
+/// A disk on the simulated card that looks after it, for converse.
+type CardDisk = Disk<Supervised<MockHost<BufBatch, Shared<SdCard>>>, Queue<Vec<Slot>, AnyPolicy>, Tags>;
+
+fn looked_after(policy: &str) -> (Shared<SdCard>, Guarded<CardDisk>, Virtual, CardTraits) {
+    let MockBench { card, host, identified, now } = MockBench::new(Profile::a1());
+    let queue = Queue::new(vec![Slot::FREE; 16], AnyPolicy::by_name(policy).unwrap());
+    let care = Care::new(&host.capabilities());
+    let mut disk =
+        Disk::new(host, queue, identified.traits, BufBatch::new(16), tags(16), settings(16), ()).unwrap();
+    disk.look_after(identified, Buf(vec![0; 512]), care, now).unwrap();
+    let env = Virtual::default();
+    env.clock.advance_to(now);
+    let watches = (0..16).map(|_| Watch::new()).collect();
+    (card, Guarded(Mutex::new(Async::new(disk, watches).unwrap())), env, identified.traits)
+}
+
+/// Reads sectors 7 and 8 with a conversation of its own, asks for the status with another.
+async fn talk<L>(disk: Handle<'_, L, Virtual>, traits: &CardTraits, expected: u8, done: &AtomicUsize)
+where
+    L: Lock<Disk: Lends<Buffer = Buf, Host: Host<Payload = BufBatch>>>,
+{
+    let mut batch = BufBatch::new(1);
+    batch.push(Buf(vec![0; 1024]), 0, 1024).unwrap();
+    let transfer = Transfer::new(traits, Dir::Read, 7, 2, TransferOptions::default());
+    let limit = Duration::from_secs(5);
+    let (read, batch) = disk.converse(transfer, Some(batch), limit).await.unwrap();
+    assert_eq!(read, Ok(2));
+    assert_eq!(batch.unwrap().pop().unwrap(), Buf(vec![expected; 1024]));
+    let (status, none) = disk.converse(Order::status(traits), None, limit).await.unwrap();
+    assert!(status.is_ok() && none.is_none(), "{status:?}");
+    done.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn a_task_holds_conversations_of_its_own_between_the_requests_of_others() {
+    for policy in ["none", "mq-deadline", "bfq"] {
+        let ((_, lock, env, traits), done) = (looked_after(policy), AtomicUsize::new(0));
+        let disk = Handle::new(&lock, &env);
+        let first = async { drop(disk.write(7, Buf(vec![0x5a; 1024])).await.unwrap()) };
+        execute(vec![Box::pin(disk.runner()), Box::pin(first)], &env, None);
+        // The crowd's first sectors lie elsewhere.
+        let mut tasks = vec![Box::pin(disk.runner()) as Task<'_>];
+        tasks.extend((10..16).map(|i| Box::pin(work(disk, i, &done)) as Task<'_>));
+        tasks.push(Box::pin(talk(disk, &traits, 0x5a, &done)));
+        let polls = execute(tasks, &env, None);
+        assert_eq!(done.load(Ordering::SeqCst), 7, "{policy}");
+        println!("{policy}: {polls:?} polls");
+        assert_eq!(disk.with(|d, _| d.statistics().resets), 0);
+    }
+}
+
+#[test]
+fn a_conversation_that_is_dropped_or_forgotten_at_any_await_costs_the_others_its_time_and_no_more() {
+    let crowd = |at: usize, how: Cut| {
+        let ((_, lock, env, traits), done) = (looked_after("mq-deadline"), AtomicUsize::new(0));
+        let (disk, begin) = (Handle::new(&lock, &env), env.clock.now());
+        let mut tasks = vec![Box::pin(disk.runner()) as Task<'_>, Box::pin(talk(disk, &traits, 0, &done))];
+        tasks.extend((10..14).map(|i| Box::pin(work(disk, i, &done)) as Task<'_>));
+        let polls = execute(tasks, &env, Some((1, at, how)));
+        (
+            done.load(Ordering::SeqCst),
+            polls[1],
+            env.clock.now().since(begin),
+            disk.with(|d, _| (d.core().stopped(), d.core().outstanding(), d.lent().is_some())),
+        )
+    };
+    let (done, all, _, _) = crowd(usize::MAX, Cut::Drop);
+    assert_eq!(done, 5);
+    assert!(all > 5, "{all} polls");
+    let mut cut = 0;
+    for at in 1..all {
+        for how in [Cut::Drop, Cut::Forget] {
+            let (done, _, took, left) = crowd(at, how);
+            assert_eq!((done, left), (4, (None, 0, false)), "{how:?} after {at} polls");
+            // The conversation's own limit, and an identification.
+            assert!(took < Duration::from_secs(7), "{how:?} after {at} polls: {took}");
+            cut += 1;
+        }
+    }
+    println!("{cut} cuts");
+}
+
+/// Says nothing and never ends.
+struct Endless;
+
+impl Machine for Endless {
+    type Output = ();
+    fn next(&mut self, _: Option<Result<Reply, HostError>>, _: &mut [u8], _: Instant) -> Step<()> {
+        Step::Sleep(Duration::from_millis(300))
+    }
+}
+
+#[test]
+fn one_conversation_at_a_time_and_none_for_ever() {
+    let ((_, lock, env, traits), done) = (looked_after("none"), AtomicUsize::new(0));
+    let (disk, limit) = (Handle::new(&lock, &env), Duration::from_secs(2));
+    let (begin, said) = (env.clock.now(), Mutex::new(Vec::new()));
+    let endless = async {
+        let e = disk.converse(Endless, None, limit).await.unwrap_err();
+        said.lock().unwrap().push((e.error, env.clock.now().since(begin)));
+    };
+    let second = async {
+        let batch = BufBatch::new(1);
+        let e = disk.converse(Order::status(&traits), Some(batch), limit).await.unwrap_err();
+        assert!(e.payload.is_some(), "it comes back");
+        said.lock().unwrap().push((e.error, env.clock.now().since(begin)));
+    };
+    let tasks: Vec<Task<'_>> =
+        vec![Box::pin(disk.runner()), Box::pin(endless), Box::pin(second), Box::pin(work(disk, 10, &done))];
+    execute(tasks, &env, None);
+    assert_eq!(*said.lock().unwrap(), [(Unheard::Taken, Duration::ZERO), (Unheard::Cut, limit)]);
+    assert_eq!(done.load(Ordering::SeqCst), 1);
+    assert_eq!(disk.with(|d, _| d.statistics().resets), 1, "nobody knew what it had done to the card");
+    // The next one is served; one whose time is up before the host is free has said nothing.
+    let late = async {
+        let write = disk.write(2000, Buf(vec![1; 64 * 512]));
+        let early = disk.converse(Order::status(&traits), None, Duration::ZERO);
+        let mut write = std::pin::pin!(write);
+        let begun = write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(begun);
+        assert_eq!(early.await.unwrap_err().error, Unheard::NotBegun);
+        let (status, _) = disk.converse(Order::status(&traits), None, limit).await.unwrap();
+        assert!(status.is_ok());
+    };
+    execute(vec![Box::pin(disk.runner()), Box::pin(late)], &env, None);
+    assert_eq!(disk.with(|d, _| d.statistics().resets), 1);
+}
+
+#[test]
+fn a_task_reads_and_writes_another_partition_while_others_use_the_disk() {
+    let b = stack::Bench::new(stack::Backend::Mock, stack::emmc_card(""), false, "bfq").unwrap();
+    let (env, done) = (Virtual { clock: b.clock.clone(), ..Virtual::default() }, AtomicUsize::new(0));
+    let id = *b.disk.card().unwrap();
+    let watches = (0..64).map(|_| Watch::new()).collect();
+    let lock = Guarded(Mutex::new(Async::new(b.disk, watches).unwrap()));
+    let disk = Handle::new(&lock, &env);
+    let other = async {
+        for (dir, byte) in [(Dir::Write, 9), (Dir::Read, 0)] {
+            let mut batch = BufBatch::new(1);
+            batch.push(Buf(vec![byte; 1024]), 0, 1024).unwrap();
+            let machine = InPartition::transfer(&id, Partition::Boot2, dir, 5, 2).unwrap();
+            let limit = Duration::from_secs(5);
+            let (moved, batch) = disk.in_partition(machine, Some(batch), limit).await.unwrap();
+            assert_eq!(moved, Ok(Ok(2)), "{dir:?}");
+            assert_eq!(batch.unwrap().pop().unwrap(), Buf(vec![9; 1024]));
+        }
+        done.fetch_add(1, Ordering::SeqCst);
+    };
+    let mut tasks = vec![Box::pin(disk.runner()) as Task<'_>, Box::pin(other)];
+    tasks.extend((0..6).map(|i| Box::pin(work(disk, i, &done)) as Task<'_>));
+    execute(tasks, &env, None);
+    assert_eq!(done.load(Ordering::SeqCst), 7);
+    b.card.with(|c| {
+        c.card_mut().with_storage(&mut |s| {
+            let mut sector = [1; 512];
+            s.read(5 * 512, &mut sector).unwrap();
+            assert!(sector != [9; 512], "the user area has nothing of it");
+        })
+    });
+}
+
+#[test]
+fn a_disk_that_does_not_look_after_its_card_stops_when_a_conversation_was_left_halfway() {
+    let ((_, lock), env) = (fake("none", 4), Virtual::default());
+    let disk = Handle::new(&lock, &env);
+    let held = Box::pin(async {
+        let _ = disk.converse(Endless, None, Duration::from_secs(2)).await;
+    });
+    let wanted = Box::pin(async {
+        let failed = disk.read(0, Buf(vec![0; 512])).await.unwrap_err();
+        assert!(failed.buffer.is_some());
+        assert!(matches!(
+            failed.error,
+            Failure::Failed(BlockError::Stopped(Stopped::Deserted))
+                | Failure::Refused(Refusal::Stopped(Stopped::Deserted))
+        ));
+    });
+    // The second poll of the conversation has the host.
+    execute(vec![Box::pin(disk.runner()), held, wanted], &env, Some((1, 2, Cut::Drop)));
+    assert_eq!(disk.with(|d, _| d.core().stopped()), Some(Stopped::Deserted));
+}
+
+#[test]
+fn the_async_front_flushes_discards_zeroes_and_wipes() {
+    let ((_, lock, env, _), done) = (looked_after("ftb"), AtomicUsize::new(0));
+    let disk = Handle::new(&lock, &env);
+    let task = async {
+        disk.write(64, Buf(vec![3; 1024])).await.unwrap();
+        disk.flush().await.unwrap();
+        disk.discard(64, 2).await.unwrap();
+        let unsupported = disk.write_zeroes(64, 2).await.unwrap_err();
+        assert_eq!(unsupported, Failure::Refused(Refusal::Unsupported(mmc_sched::Op::WriteZeroes)));
+        let refused = disk.wipe(Wipe::SecureTrim, 64, 2).await.unwrap_err();
+        assert_eq!(refused, Failure::Refused(Refusal::NotOffered(Wipe::SecureTrim)));
+        done.fetch_add(1, Ordering::SeqCst);
+    };
+    execute(vec![Box::pin(disk.runner()), Box::pin(task)], &env, None);
+    assert_eq!(done.load(Ordering::SeqCst), 1);
 }
 
 /// Everything can go to another thread.

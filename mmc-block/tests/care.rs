@@ -381,3 +381,50 @@ fn the_steps_of_an_identification_are_timed() {
     assert_eq!(sum, now.since(Instant::ZERO));
     assert!(init.times().iter().count() > 8);
 }
+
+#[test]
+fn what_the_card_said_comes_with_the_error() {
+    // WP_VIOLATION.
+    let mut b = sd("at CMD24: status 0x04000000");
+    let done = b.one(write(9, 1), 3);
+    let Err(BlockError::Transfer(e)) = done.result else { panic!("{:?}", done.result) };
+    assert_eq!(e.status.map(|s| s.bits() & 0x0400_0000), Some(0x0400_0000));
+    assert_eq!((done.attempts, done.generation, done.moved), (1, 0, 0));
+    assert_eq!(done.buffer, Some(buf(&write(9, 1), 3)));
+}
+
+#[test]
+fn sectors_of_4_kib_are_moved_whole_or_not_at_all() {
+    let config: MmcConfig = zoo::mmc("emmc-native-4k", Profile::ideal(), 1).unwrap();
+    let mut b = Bench::new(Faulty::new(MmcCard::new(config).unwrap(), script("")).unwrap(), false);
+    for (lba, blocks) in [(4, 8), (8, 4), (0, 1), (1, 15)] {
+        let r = write(lba, blocks);
+        let refused = b.disk.submit(r, buf(&r, 1), b.now).unwrap_err();
+        assert_eq!(refused.error, Refusal::Unaligned { lba, blocks, unit: 8 });
+        assert_eq!(refused.buffer, buf(&r, 1));
+    }
+    assert_eq!(b.one(write(8, 24), 6).result, Ok(()));
+    assert_eq!((stored(&b, 7), stored(&b, 8), stored(&b, 31), stored(&b, 32)), (0, 6, 6, 0));
+}
+
+/// Nobody can know without writing it full: what was written early is gone when the whole is read back, and nothing else
+/// goes wrong.
+#[test]
+fn a_card_that_is_smaller_than_it_says_is_found_by_reading_back() {
+    let config: SdConfig = zoo::card("fake-64gb", Profile::ideal(), 1).unwrap();
+    let mut b = Bench::new(Faulty::new(SdCard::new(config).unwrap(), script("")).unwrap(), false);
+    let blocks = b.disk.core().card().blocks;
+    assert!(blocks > 100_000_000);
+    // One sector in each GiB, each with its own byte.
+    let places: Vec<u64> = (0..blocks / 2_097_152).map(|gib| gib * 2_097_152 + 5).collect();
+    for (i, lba) in places.iter().enumerate() {
+        assert_eq!(b.one(write(*lba, 1), i as u8 + 1).result, Ok(()));
+    }
+    let mut right = 0;
+    for (i, lba) in places.iter().enumerate() {
+        let done = b.one(read(*lba, 1), 0);
+        assert_eq!(done.result, Ok(()));
+        right += usize::from(done.buffer.unwrap().0[0] == i as u8 + 1);
+    }
+    assert_eq!(right, 8, "of {} GiB", places.len());
+}

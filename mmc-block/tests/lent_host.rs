@@ -1,14 +1,19 @@
 //! The host is lent between two commands: soon, however full the queue is, and without costing it much.
 
 mod common;
+mod stack;
 
 use common::{MockBench, buf, disk, read, settings, tags, write};
-use mmc_block::{Blocking, Disk, Next, Observer, Ticket};
+use mmc_block::{Blocking, Disk, Failure, InPartition, Next, Observer, Refusal, Ticket};
 use mmc_hal::Dir;
+use mmc_mock::card::MmcCard;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock};
 use mmc_proto::command::Command;
-use mmc_proto::machine::{CardTraits, Conductor, Machine, Step, Transfer, TransferOptions, Turn};
+use mmc_proto::machine::{
+    CardTraits, Conductor, Fetch, Health, Machine, Partition, Rpmb, Step, Transfer, TransferOptions, Turn,
+};
+use mmc_proto::rpmb::SoftwareHmac;
 use mmc_sched::{MqDeadline, NoSched, Queue, Run, Slot};
 use mmc_time::{Duration, Instant};
 
@@ -160,4 +165,137 @@ fn the_blocking_front_holds_any_conversation() {
     assert_eq!(result, Ok(2));
     assert_eq!(mmc_hal::Batch::pop(&mut batch.unwrap()).unwrap(), Buf(vec![0x5a; 1024]));
     d.read(7, Buf(vec![0; 512])).unwrap();
+}
+
+fn emmc(text: &str) -> (stack::Door<MmcCard>, Clock, Blocking<stack::TheDisk, Virtual>) {
+    let b = stack::Bench::new(stack::Backend::Mock, stack::emmc_card(text), false, "mq-deadline").unwrap();
+    (b.card, b.clock.clone(), Blocking::new(b.disk, Virtual(b.clock)))
+}
+
+#[test]
+fn another_partition_is_read_and_written_between_requests_and_the_user_area_stays_what_it_was() {
+    let (_card, clock, mut d) = emmc("");
+    let mut batch = Some(BufBatch::new(1));
+    d.write(5, Buf(vec![1; 1024])).unwrap();
+    // Others are served between.
+    let queued = d.disk().submit(write(900, 8), buf(&write(900, 8), 4), clock.now()).unwrap();
+    for (partition, byte) in [(Partition::Boot1, 2), (Partition::Boot2, 3)] {
+        let sent = Buf(vec![byte; 1024]);
+        assert_eq!(d.write_partition(partition, 5, sent.clone(), &mut batch).unwrap(), sent);
+    }
+    assert_eq!(d.read(5, Buf(vec![0; 1024])).unwrap().0, vec![1; 1024]);
+    assert!(d.disk().take(queued).unwrap().result.is_ok());
+    for (partition, byte) in [(Partition::Boot1, 2), (Partition::Boot2, 3)] {
+        let back = d.read_partition(partition, 5, Buf(vec![0; 1024]), &mut batch).unwrap();
+        assert_eq!(back.0, vec![byte; 1024], "{partition:?}");
+    }
+    assert_eq!(d.disk().statistics().resets, 0);
+}
+
+#[test]
+fn a_partition_that_is_not_there_and_a_range_that_is_not_in_it_are_refused() {
+    let (_card, _, mut d) = emmc("");
+    let mut batch = Some(BufBatch::new(1));
+    let boot = d.disk().card().unwrap().mmc().unwrap().ext_csd.unwrap().boot_partition_bytes() / 512;
+    let mut refused = |partition, lba, bytes: usize, batch: &mut Option<BufBatch>| {
+        let failed = d.read_partition(partition, lba, Buf(vec![0; bytes]), batch).unwrap_err();
+        assert_eq!(failed.buffer.map(|b| b.0.len()), Some(bytes), "it comes back");
+        match failed.error {
+            Failure::Refused(why) => why,
+            other => panic!("{other}"),
+        }
+    };
+    for partition in [Partition::User, Partition::Rpmb, Partition::General(1), Partition::General(9)] {
+        assert_eq!(refused(partition, 0, 512, &mut batch), Refusal::NoPartition(partition));
+    }
+    let out = |lba, blocks| Refusal::OutOfRange { lba, blocks, capacity: boot };
+    assert_eq!(refused(Partition::Boot1, boot - 1, 1024, &mut batch), out(boot - 1, 2));
+    assert_eq!(refused(Partition::Boot1, u64::MAX, 512, &mut batch), out(u64::MAX, 1));
+    assert_eq!(refused(Partition::Boot1, 0, 0, &mut batch), Refusal::Empty);
+    let odd = Refusal::BufferLength { bytes: 700, needed: 512 };
+    assert_eq!(refused(Partition::Boot1, 0, 700, &mut batch), odd);
+    assert_eq!(refused(Partition::Boot1, 0, 512, &mut None), Refusal::NoBatch);
+    // A card without partitions.
+    let b = stack::Bench::new(stack::Backend::Mock, stack::sd_card(""), false, "none").unwrap();
+    let mut sd = Blocking::new(b.disk, Virtual(b.clock));
+    let failed = sd.read_partition(Partition::Boot1, 0, Buf(vec![0; 512]), &mut batch).unwrap_err();
+    assert_eq!(failed.error, Failure::Refused(Refusal::NoPartition(Partition::Boot1)));
+}
+
+/// Whatever strikes while another partition is selected: what is written to the user area afterwards is there, and the
+/// partition holds what it held or what was written.
+#[test]
+fn no_fault_leaves_the_disk_in_another_partition() {
+    let kinds = [
+        "lost",
+        "no-answer",
+        "response-crc",
+        "status 0x00000080",
+        "busy forever",
+        "block 0 crc",
+        "power-loss all",
+    ];
+    let case = |text: &str| {
+        let (card, _, mut d) = emmc(text);
+        let ready = card.with(|c| c.frames());
+        let mut batch = Some(BufBatch::new(1));
+        let written = d.write_partition(Partition::Boot1, 7, Buf(vec![9; 512]), &mut batch);
+        let end = card.with(|c| c.frames());
+        d.write(7, Buf(vec![1; 512])).unwrap();
+        assert_eq!(d.read(7, Buf(vec![0; 512])).unwrap().0, vec![1; 512], "{text}");
+        assert!(batch.is_some());
+        let held = d.read_partition(Partition::Boot1, 7, Buf(vec![0; 512]), &mut batch).unwrap().0;
+        let right = if written.is_ok() { held == vec![9; 512] } else { held[0] == 9 || held[0] == 0 };
+        assert!(right, "{text}: {written:?}, and it holds {}", held[0]);
+        (ready, end, written.is_err())
+    };
+    let (ready, end, failed) = case("");
+    assert!(!failed && end > ready + 4);
+    let (mut cases, mut reported) = (0, 0);
+    for frame in ready..end {
+        for kind in kinds {
+            cases += 1;
+            reported += u32::from(case(&format!("at frame {frame}: {kind}")).2);
+        }
+    }
+    println!("{cases} faults, {reported} reported");
+    assert!(reported > 0 && cases >= 30, "{cases} {reported}");
+}
+
+/// Health, asked for through the blocking front: what the registers say of the card's wear.
+#[test]
+fn the_health_of_a_card_is_asked_for_between_two_requests() {
+    let (_card, _, mut d) = emmc("");
+    d.write(5, Buf(vec![1; 512])).unwrap();
+    let traits = d.disk().card().unwrap().traits;
+    let mut batch = BufBatch::new(1);
+    mmc_hal::Batch::push(&mut batch, Buf(vec![0; 512]), 0, 512).unwrap();
+    let (read, _) = d.converse(Fetch::ext_csd(&traits), Some(batch));
+    let health = Health::of(&read.unwrap());
+    println!("{health:?}");
+    assert!(d.read(5, Buf(vec![0; 512])).is_ok());
+}
+
+/// The replay protected memory, in one loan: its key, a write, and the counter that has counted it.
+#[test]
+fn the_replay_protected_memory_is_reached_between_two_requests() {
+    let (_card, _, mut d) = emmc("");
+    d.write(5, Buf(vec![1; 512])).unwrap();
+    let card = *d.disk().card().unwrap();
+    let key = [7; 32];
+    let mut talk = |machine| {
+        let mut batch = BufBatch::new(1);
+        mmc_hal::Batch::push(&mut batch, Buf(vec![0; 512]), 0, 512).unwrap();
+        let machine = InPartition::new(&card, Partition::Rpmb, machine).unwrap();
+        let (result, _) = d.converse_in(machine, Some(batch));
+        result.unwrap()
+    };
+    let hmac = || SoftwareHmac::new(&key);
+    talk(Rpmb::program_key(&card.traits, &key, hmac())).unwrap();
+    talk(Rpmb::write(&card.traits, 3, &[0x5a; 256], 0, hmac())).unwrap();
+    let counter = talk(Rpmb::read_counter(&card.traits, 1234, hmac())).unwrap();
+    assert_eq!(counter.write_counter(), 1);
+    // With another key the card is not believed, and the user area is served all the same.
+    assert!(talk(Rpmb::read_counter(&card.traits, 99, SoftwareHmac::new(&[8; 32]))).is_err());
+    assert_eq!(d.read(5, Buf(vec![0; 512])).unwrap().0, vec![1; 512]);
 }

@@ -20,7 +20,13 @@ fn bench<P: Policy>(policy: P, settings: Settings) -> Bench<P> {
     let limits = Limits { max_blocks: 64, max_segments: 8 };
     let queue = Queue::new(vec![Slot::FREE; SLOTS], policy);
     let mut core = Core::new(queue, card(), limits, tags(64), settings, ()).unwrap();
-    core.set_features(Features { cache: true, unit: 16, discard: Some(64), write_zeroes: Some(64) });
+    core.set_features(Features {
+        cache: true,
+        unit: 16,
+        discard: Some(64),
+        write_zeroes: Some(64),
+        ..Features::default()
+    });
     core
 }
 

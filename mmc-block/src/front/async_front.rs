@@ -1,11 +1,12 @@
 //! Many tasks on one disk: one future drives it, and each request is a future.
 
-use crate::core::{Abandoned, Limits, SECTOR};
+use crate::core::{Abandoned, Limits, SECTOR, Wipe};
 use crate::disk::{Disk, Next};
 use crate::error::{Refusal, Refused, Stopped};
 use crate::front::blocking::{Failed, Failure};
+use crate::front::converse::Guest;
 use crate::observer::Observer;
-use crate::tag::{Done, State, Tag, Ticket};
+use crate::tag::{Done, Tag, Ticket};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -53,6 +54,11 @@ pub trait AnyDisk {
     /// # Errors
     /// [`Refusal`]; nothing was queued.
     fn submit_bare(&mut self, request: Request, now: Instant) -> Result<Ticket, Refusal>;
+    /// [`Disk::submit_wipe`].
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was queued.
+    fn submit_wipe(&mut self, request: Request, how: Wipe, now: Instant) -> Result<Ticket, Refusal>;
     /// [`Disk::poll`].
     fn poll(&mut self, now: Instant) -> Next;
     /// [`Disk::take`].
@@ -77,6 +83,44 @@ pub trait AnyDisk {
     fn limits(&self) -> Limits;
 }
 
+/// A disk with a host of its own, which it lends.
+pub trait Lends: AnyDisk {
+    /// What it sends its commands with.
+    type Host: Host<Payload: Batch<Buffer = Self::Buffer>>;
+    /// [`Disk::ask_for_host`].
+    fn ask_for_host(&mut self);
+    /// [`Disk::lent`].
+    fn lent(&mut self) -> Option<&mut Self::Host>;
+    /// [`Disk::give_back`].
+    fn give_back(&mut self);
+    /// [`Disk::evict`].
+    fn evict(&mut self, now: Instant);
+}
+
+impl<H, S, T, O, B> Lends for Disk<H, S, T, O>
+where
+    H: Host,
+    H::Payload: Batch<Buffer = B>,
+    B: Payload,
+    S: Scheduler,
+    T: AsRef<[Tag<B>]> + AsMut<[Tag<B>]>,
+    O: Observer,
+{
+    type Host = H;
+    fn ask_for_host(&mut self) {
+        Disk::ask_for_host(self);
+    }
+    fn lent(&mut self) -> Option<&mut H> {
+        Disk::lent(self)
+    }
+    fn give_back(&mut self) {
+        Disk::give_back(self);
+    }
+    fn evict(&mut self, now: Instant) {
+        Disk::evict(self, now);
+    }
+}
+
 impl<H, S, T, O, B> AnyDisk for Disk<H, S, T, O>
 where
     H: Host,
@@ -92,6 +136,9 @@ where
     }
     fn submit_bare(&mut self, request: Request, now: Instant) -> Result<Ticket, Refusal> {
         Disk::submit_bare(self, request, now)
+    }
+    fn submit_wipe(&mut self, request: Request, how: Wipe, now: Instant) -> Result<Ticket, Refusal> {
+        Disk::submit_wipe(self, request, how, now)
     }
     fn poll(&mut self, now: Instant) -> Next {
         Disk::poll(self, now)
@@ -109,18 +156,10 @@ where
         Disk::shutdown(self, now);
     }
     fn is_over(&self, ticket: Ticket) -> bool {
-        let table = &self.core().table;
-        table.find(ticket).and_then(|i| table.get(i)).is_none_or(|e| e.state == State::Done)
+        self.core().table.is_over(ticket)
     }
     fn forgotten(&self, before: Instant) -> Option<Ticket> {
-        let table = &self.core().table;
-        let old = |i: &u32| {
-            table
-                .get(*i)
-                .is_some_and(|e| e.state == State::Done && e.stamps.completed.is_some_and(|at| at < before))
-        };
-        let places = u32::try_from(table.len()).unwrap_or(u32::MAX);
-        (0..places).find(old).map(|i| table.ticket(i))
+        self.core().table.forgotten(before)
     }
     fn places(&self) -> usize {
         self.core().table.len()
@@ -170,9 +209,12 @@ pub struct TooFewWatches {
 /// `mem::forget` of one is sound, too: the request is carried out, and its place in the table is kept until
 /// [`Handle::reap`]. The [`Runner`] may be dropped at any time; nothing is served until another one is awaited.
 pub struct Async<D, W> {
-    disk: D,
+    pub(super) disk: D,
     watches: W,
-    runner: Option<Waker>,
+    pub(super) runner: Option<Waker>,
+    /// Who holds a conversation of its own with the card, or waits to.
+    pub(super) guest: Option<Guest>,
+    pub(super) guests: u32,
 }
 
 impl<D, W> core::fmt::Debug for Async<D, W>
@@ -195,7 +237,7 @@ impl<D: AnyDisk, W: AsMut<[Watch]>> Async<D, W> {
         if places < tags {
             return Err(TooFewWatches { watches: places, tags });
         }
-        Ok(Self { disk, watches, runner: None })
+        Ok(Self { disk, watches, runner: None, guest: None, guests: 0 })
     }
     /// The disk, when no task needs it any more.
     pub fn into_disk(self) -> D {
@@ -224,8 +266,8 @@ impl<D: AnyDisk, W: AsMut<[Watch]>> Async<D, W> {
 
 /// A way to the disk for one task; copy it freely.
 pub struct Handle<'d, L, E> {
-    lock: &'d L,
-    env: &'d E,
+    pub(super) lock: &'d L,
+    pub(super) env: &'d E,
 }
 
 impl<L, E> Clone for Handle<'_, L, E> {
@@ -241,7 +283,7 @@ impl<L, E> core::fmt::Debug for Handle<'_, L, E> {
     }
 }
 
-type BufferOf<L> = <<L as Lock>::Disk as AnyDisk>::Buffer;
+pub(super) type BufferOf<L> = <<L as Lock>::Disk as AnyDisk>::Buffer;
 
 impl<'d, L: Lock, E: Env> Handle<'d, L, E> {
     /// A way to the disk in `lock`.
@@ -282,6 +324,15 @@ impl<'d, L: Lock, E: Env> Handle<'d, L, E> {
         Ok(InFlight { handle: *self, ticket: Some(ticket) })
     }
 
+    /// Accepts a discard that is carried out as `how`: see [`Disk::submit_wipe`].
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was queued.
+    pub fn submit_wipe(&self, request: Request, how: Wipe) -> Result<InFlight<'d, L, E>, Refusal> {
+        let ticket = self.with(|disk, now| disk.submit_wipe(request, how, now))?;
+        Ok(InFlight { handle: *self, ticket: Some(ticket) })
+    }
+
     /// Reads whole sectors from `lba` on into `buffer`, as many as it is long.
     ///
     /// # Errors
@@ -303,7 +354,47 @@ impl<'d, L: Lock, E: Env> Handle<'d, L, E> {
     pub async fn flush(&self) -> Result<(), Failure> {
         let mut request = Request::new(Op::Write, 0, 0, StreamId::default());
         request.flags = Flags::PREFLUSH;
-        let done = self.submit_bare(request).map_err(Failure::Refused)?.await;
+        self.run_bare(request, None).await
+    }
+    /// Nothing that is written after it returns is stored before what was written before: cheaper than a
+    /// [`flush`](Self::flush), where the card has barriers.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn barrier(&self) -> Result<(), Failure> {
+        let mut request = Request::new(Op::Write, 0, 0, StreamId::default());
+        request.flags = Flags::BARRIER;
+        self.run_bare(request, None).await
+    }
+    /// Tells the card that `blocks` sectors from `lba` on are not needed any more; what they hold then is anybody's guess.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Refusal::Unsupported`] where the card cannot.
+    pub async fn discard(&self, lba: u64, blocks: u32) -> Result<(), Failure> {
+        self.run_bare(Request::new(Op::Discard, lba, blocks, StreamId::default()), None).await
+    }
+    /// Makes `blocks` sectors from `lba` on read as zero without sending zeroes.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Refusal::Unsupported`] where the card cannot: write zeroes then.
+    pub async fn write_zeroes(&self, lba: u64, blocks: u32) -> Result<(), Failure> {
+        self.run_bare(Request::new(Op::WriteZeroes, lba, blocks, StreamId::default()), None).await
+    }
+    /// Empties `blocks` sectors from `lba` on for good (of a [`Wipe::Sanitize`]: what was erased before, of the whole card):
+    /// see [`Disk::submit_wipe`].
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Refusal::NotOffered`] where the card cannot.
+    pub async fn wipe(&self, how: Wipe, lba: u64, blocks: u32) -> Result<(), Failure> {
+        self.run_bare(Request::new(Op::Discard, lba, blocks, StreamId::default()), Some(how)).await
+    }
+
+    async fn run_bare(&self, request: Request, how: Option<Wipe>) -> Result<(), Failure> {
+        let submitted = match how {
+            Some(how) => self.submit_wipe(request, how),
+            None => self.submit_bare(request),
+        };
+        let done = submitted.map_err(Failure::Refused)?.await;
         done.map_err(|Gone| Failure::Lost)?.result.map_err(Failure::Failed)
     }
 
@@ -347,7 +438,7 @@ impl<'d, L: Lock, E: Env> Handle<'d, L, E> {
     }
 
     /// Wakes those whose request is over, outside of the lock.
-    fn notify(&self) {
+    pub(super) fn notify(&self) {
         let mut from = Some(0);
         while let Some(at) = from {
             let mut ready = [const { None }; 8];
@@ -360,7 +451,8 @@ impl<'d, L: Lock, E: Env> Handle<'d, L, E> {
 /// Drives the disk as long as it is awaited: sends commands, takes results, wakes who waits for them. Over when the disk
 /// was shut down ([`AnyDisk::shutdown`], [`Disk::prepare_power_off`]) and nothing runs any more.
 ///
-/// While the host is lent ([`Next::Lent`]) it sleeps until [`Handle::with`] gives it back.
+/// While the host is lent ([`Next::Lent`]) it wakes whom it is lent to ([`Handle::converse`]), and takes it back when that
+/// takes too long; a host that was lent otherwise it leaves alone until [`Handle::with`] gives it back.
 #[must_use = "nothing is served unless the runner is awaited"]
 pub struct Runner<'d, L, E> {
     handle: Handle<'d, L, E>,
@@ -372,7 +464,7 @@ impl<L, E> core::fmt::Debug for Runner<'_, L, E> {
     }
 }
 
-impl<L: Lock, E: Env> Future for Runner<'_, L, E> {
+impl<L: Lock<Disk: Lends>, E: Env> Future for Runner<'_, L, E> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -380,20 +472,22 @@ impl<L: Lock, E: Env> Future for Runner<'_, L, E> {
         // Armed before it looks: an interrupt between looking and arming would be lost.
         env.arm(cx.waker(), Instant::NEVER);
         let (now, waker) = (env.now(), cx.waker().clone());
-        let (next, stopped, old) = lock.with(|a| {
+        let (next, guest, stopped, old) = lock.with(|a| {
             let old = a.runner.replace(waker);
-            (a.disk.poll(now), a.disk.stopped(), old)
+            let (next, guest) = a.host_guest(now);
+            (next, guest, a.disk.stopped(), old)
         });
         drop(old);
         self.handle.notify();
-        match next {
-            Next::Wait { until, .. } => env.arm(cx.waker(), until),
-            Next::Idle if matches!(stopped, Some(Stopped::Shutdown | Stopped::PowerOff)) => {
-                return Poll::Ready(());
-            }
-            Next::Idle | Next::Lent => {}
+        if let Next::Wait { until, .. } = next {
+            env.arm(cx.waker(), until);
         }
-        Poll::Pending
+        // It arms what it waits for itself: after us.
+        if let Some(guest) = guest {
+            guest.wake();
+        }
+        let over = next == Next::Idle && matches!(stopped, Some(Stopped::Shutdown | Stopped::PowerOff));
+        if over { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -1,14 +1,16 @@
 //! One request at a time: submit, wait, take.
 
 use crate::bring_up::{Init, Up};
+use crate::core::Wipe;
 use crate::disk::{Disk, Next};
 use crate::error::{BlockError, Refusal};
 use crate::front::async_front::AnyDisk;
 use crate::observer::Observer;
+use crate::partition::InPartition;
 use crate::tag::{Done, Tag, Ticket};
-use mmc_hal::{Batch, Payload};
+use mmc_hal::{Batch, Dir, Payload};
 use mmc_proto::host::Host;
-use mmc_proto::machine::{Conductor, Identified, IdentifyError, Machine, Turn};
+use mmc_proto::machine::{Conductor, Identified, IdentifyError, Machine, Partition, Turn};
 use mmc_sched::{Flags, Op, Request, Scheduler, StreamId};
 use mmc_time::Instant;
 
@@ -127,6 +129,16 @@ impl<D: AnyDisk, I: Idle> Blocking<D, I> {
         request.flags = Flags::PREFLUSH;
         self.run_bare(request)
     }
+    /// Nothing that is written after it returns is stored before what was written before: cheaper than a
+    /// [`flush`](Self::flush), where the card has barriers.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn barrier(&mut self) -> Result<(), Failure> {
+        let mut request = Request::new(Op::Write, 0, 0, StreamId::default());
+        request.flags = Flags::BARRIER;
+        self.run_bare(request)
+    }
     /// Tells the card that `blocks` sectors from `lba` on are not needed any more; what they hold then is anybody's
     /// guess.
     ///
@@ -141,6 +153,16 @@ impl<D: AnyDisk, I: Idle> Blocking<D, I> {
     /// [`Failure`]; [`Refusal::Unsupported`] where the card cannot: write zeroes then.
     pub fn write_zeroes(&mut self, lba: u64, blocks: u32) -> Result<(), Failure> {
         self.run_bare(Request::new(Op::WriteZeroes, lba, blocks, StreamId::default()))
+    }
+    /// Empties `blocks` sectors from `lba` on for good (of a [`Wipe::Sanitize`]: what was erased before, of the whole card):
+    /// see [`Disk::submit_wipe`]. Seconds to minutes.
+    ///
+    /// # Errors
+    /// [`Failure`]; [`Refusal::NotOffered`] where the card cannot.
+    pub fn wipe(&mut self, how: Wipe, lba: u64, blocks: u32) -> Result<(), Failure> {
+        let request = Request::new(Op::Discard, lba, blocks, StreamId::default());
+        let ticket = self.disk.submit_wipe(request, how, self.idle.now()).map_err(Failure::Refused)?;
+        self.finish_bare(ticket)
     }
 
     fn run(
@@ -166,6 +188,10 @@ impl<D: AnyDisk, I: Idle> Blocking<D, I> {
 
     fn run_bare(&mut self, request: Request) -> Result<(), Failure> {
         let ticket = self.disk.submit_bare(request, self.idle.now()).map_err(Failure::Refused)?;
+        self.finish_bare(ticket)
+    }
+
+    fn finish_bare(&mut self, ticket: Ticket) -> Result<(), Failure> {
         self.wait_for(ticket).ok_or(Failure::Lost)?.result.map_err(Failure::Failed)
     }
 
@@ -201,22 +227,113 @@ where
         machine: M,
         payload: Option<H::Payload>,
     ) -> (M::Output, Option<H::Payload>) {
+        let (output, payload) = self.hold(Conductor::new(machine, payload));
+        self.disk.give_back();
+        (output, payload)
+    }
+
+    /// As [`converse`](Self::converse); the host stays lent.
+    fn hold<M: Machine>(
+        &mut self,
+        mut conductor: Conductor<M, H::Payload>,
+    ) -> (M::Output, Option<H::Payload>) {
         self.disk.ask_for_host();
-        let mut conductor = Conductor::new(machine, payload);
         loop {
             let now = self.idle.now();
             let until = match (self.disk.poll(now), self.disk.lent()) {
                 (_, Some(host)) => match conductor.poll(host, now) {
                     Turn::Wait { until, .. } => until,
-                    Turn::Done(output, payload) => {
-                        self.disk.give_back();
-                        return (output, payload);
-                    }
+                    Turn::Done(output, payload) => return (output, payload),
                 },
                 (Next::Wait { until, .. }, None) => until,
                 (Next::Idle | Next::Lent, None) => now,
             };
             self.idle.wait(until);
+        }
+    }
+
+    /// As [`converse`](Self::converse) in another partition; where nobody knows afterwards which is selected, the card is
+    /// identified anew.
+    pub fn converse_in<M: Machine>(
+        &mut self,
+        machine: InPartition<M>,
+        payload: Option<H::Payload>,
+    ) -> (Result<M::Output, BlockError>, Option<H::Payload>) {
+        let (result, payload) = self.hold(Conductor::new(machine, payload));
+        match result {
+            Err(BlockError::Partition(_)) => self.disk.evict(self.idle.now()),
+            _ => self.disk.give_back(),
+        }
+        (result, payload)
+    }
+
+    /// Reads sectors of another partition of an eMMC from `lba` on into `buffer`, between two commands of other requests.
+    /// The disk must [look after](Disk::look_after) its card; `batch` is empty, with room for one buffer, and comes back
+    /// unless the host had to keep it.
+    ///
+    /// # Errors
+    /// [`Failed`]: refused with the reasons of [`InPartition::transfer`], or as the card says.
+    pub fn read_partition(
+        &mut self,
+        partition: Partition,
+        lba: u64,
+        buffer: B,
+        batch: &mut Option<H::Payload>,
+    ) -> Result<B, Failed<B>> {
+        self.in_partition(partition, Dir::Read, lba, buffer, batch)
+    }
+    /// Writes sectors of another partition of an eMMC: as [`read_partition`](Self::read_partition). They are stored when it
+    /// returns, but for the card's cache, if that is on.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn write_partition(
+        &mut self,
+        partition: Partition,
+        lba: u64,
+        buffer: B,
+        batch: &mut Option<H::Payload>,
+    ) -> Result<B, Failed<B>> {
+        self.in_partition(partition, Dir::Write, lba, buffer, batch)
+    }
+
+    fn in_partition(
+        &mut self,
+        partition: Partition,
+        dir: Dir,
+        lba: u64,
+        buffer: B,
+        batch: &mut Option<H::Payload>,
+    ) -> Result<B, Failed<B>> {
+        let bytes = buffer.bytes();
+        let refused = |error, buffer| Err(Failed { error: Failure::Refused(error), buffer: Some(buffer) });
+        let blocks = u32::try_from(bytes / crate::SECTOR).unwrap_or(u32::MAX);
+        let needed = u64::from(blocks).saturating_mul(crate::SECTOR as u64);
+        if u64::try_from(bytes) != Ok(needed) {
+            return refused(Refusal::BufferLength { bytes, needed }, buffer);
+        }
+        let Some(card) = self.disk.card() else { return refused(Refusal::NoPartition(partition), buffer) };
+        let machine = match InPartition::transfer(card, partition, dir, lba, blocks) {
+            Ok(machine) => machine,
+            Err(error) => return refused(error, buffer),
+        };
+        let Some(mut payload) = batch.take() else { return refused(Refusal::NoBatch, buffer) };
+        let pushed = payload.push(buffer, 0, bytes);
+        if let Err(buffer) = pushed {
+            *batch = Some(payload);
+            return refused(Refusal::NoBatch, buffer);
+        }
+        let (result, payload) = self.converse_in(machine, Some(payload));
+        let result = result.and_then(|moved| moved.map_err(BlockError::Transfer));
+        let buffer = payload.and_then(|mut payload| {
+            let buffer = payload.pop();
+            *batch = Some(payload);
+            buffer
+        });
+        match (result, buffer) {
+            (Ok(_), Some(buffer)) => Ok(buffer),
+            (Ok(_), None) => Err(Failed { error: Failure::Lost, buffer: None }),
+            (Err(e), buffer) => Err(Failed { error: Failure::Failed(e), buffer }),
         }
     }
 }

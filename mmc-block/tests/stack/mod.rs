@@ -7,13 +7,16 @@ use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Ring};
 use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::fault::{Faulty, Medium, Script};
+use mmc_mock::spi::{Spi, SpiConfig, SpiMode, SpiSd};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, MockHost, Wakes, zoo};
 use mmc_proto::bus::{Signal, Timing, Width};
 use mmc_proto::host::{
-    Capabilities, Host, Irq, IrqHandler, Operation, Progress, Slot as SlotState, SubmitError,
+    Capabilities, Cause, Host, Irq, IrqHandler, Operation, Progress, Slot as SlotState, SubmitError,
 };
+use mmc_proto::machine::Identified;
 use mmc_sched::{AnyPolicy, Flags, Op, Queue, Request, Slot, StreamId};
+use mmc_spi::{Board, Exclusive, SpiEngine};
 use mmc_time::{Duration, Instant};
 
 /// Which host.
@@ -23,8 +26,11 @@ pub enum Backend {
     Mock,
     /// The DesignWare driver on its register model, with DMA and interrupts.
     Dw,
+    /// The SPI driver on the model's wires, alone on the bus: [`Bench::spi`].
+    Spi,
 }
 
+/// Hosts on the SD bus, for a card of any kind.
 pub const BACKENDS: [Backend; 2] = [Backend::Mock, Backend::Dw];
 
 /// A host, and what has to be done for it between two polls.
@@ -87,8 +93,9 @@ impl AnyHost {
             Backend::Dw => {
                 let memory = Memory::new(0x8000_0000, 0xc000_0000);
                 let model = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
-                let at = memory.alloc(4096);
-                let ring = Ring::new(memory.window(at, 4096), at, 4096).unwrap();
+                // Room for the descriptors of a prepared transfer, too.
+                let at = memory.alloc(16_384);
+                let ring = Ring::new(memory.window(at, 16_384), at, 16_384).unwrap();
                 let dma = MemoryDma::new(memory, u64::from(u32::MAX));
                 let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new()));
                 let (host, half) = DwEngine::<_, _, _, BufBatch>::split(
@@ -105,7 +112,43 @@ impl AnyHost {
                 let next = Box::new(move || time.next_event());
                 Self { host: Box::new(host), line: Some(Line { pending, next }) }
             }
+            Backend::Spi => panic!("a card of the SD bus has no SPI wires: Bench::spi"),
         }
+    }
+
+    pub fn spi<C: SpiMode + Send + 'static>(spi: &Spi<C>) -> Self {
+        let wires = Exclusive::new(spi.bus(), spi.chip_select());
+        Self { host: Box::new(SpiEngine::host(wires, SpiSlot(spi.clone()), 25_000_000)), line: None }
+    }
+}
+
+/// A slot with a switch for the supply and a card detect pin.
+struct SpiSlot<C>(Spi<C>);
+
+impl<C: SpiMode + Send> Board for SpiSlot<C> {
+    fn set_clock(&mut self, hz: u32) {
+        self.0.set_hz(hz);
+    }
+    fn power(&mut self, on: bool) -> Result<(), Cause> {
+        let now = self.0.clock().now();
+        self.0.with(|c| c.power(on, now));
+        Ok(())
+    }
+    fn present(&mut self) -> Option<bool> {
+        Some(self.0.with(|c| c.present()))
+    }
+}
+
+/// The back door to a card, wherever it is.
+pub struct Door<C>(Box<Visit<C>>);
+
+type Visit<C> = dyn Fn(&mut dyn FnMut(&mut Faulty<C>));
+
+impl<C: 'static> Door<C> {
+    pub fn with<R>(&self, f: impl FnOnce(&mut Faulty<C>) -> R) -> R {
+        let (mut f, mut result) = (Some(f), None);
+        (self.0)(&mut |card| result = f.take().map(|f| f(card)));
+        result.expect("it is called once")
     }
 }
 
@@ -118,6 +161,12 @@ pub fn sd_card(text: &str) -> Faulty<SdCard> {
     Faulty::new(card, script(text)).unwrap()
 }
 
+/// The same card in SPI mode.
+pub fn spi_card(text: &str) -> Spi<SpiSd> {
+    let card = SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap();
+    Spi::new(card, script(text), SpiConfig::default(), Clock::new()).unwrap()
+}
+
 pub fn emmc_card(text: &str) -> Faulty<MmcCard> {
     let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
     Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap()
@@ -126,7 +175,7 @@ pub fn emmc_card(text: &str) -> Faulty<MmcCard> {
 pub type TheDisk = Disk<AnyHost, Queue<Vec<Slot>, AnyPolicy>, Vec<Tag<Buf>>>;
 
 pub struct Bench<C: Medium + 'static> {
-    pub card: Shared<Faulty<C>>,
+    pub card: Door<C>,
     pub disk: TheDisk,
     pub clock: Clock,
 }
@@ -135,16 +184,40 @@ impl<C: Medium + 'static> Bench<C> {
     /// Identified (which a fault may have to be survived for), looked after, and at rest. `None`: there is no card, or it
     /// answers no more.
     pub fn new(backend: Backend, card: Faulty<C>, cache: bool, policy: &str) -> Option<Self> {
+        Self::odd(backend, card, cache, policy, |_| ())
+    }
+
+    /// The same with `tweak` done to what is known of the card.
+    pub fn odd(
+        backend: Backend,
+        card: Faulty<C>,
+        cache: bool,
+        policy: &str,
+        tweak: impl FnOnce(&mut Identified),
+    ) -> Option<Self> {
         let (card, clock) = (Shared::new(card), Clock::new());
-        let mut host = AnyHost::new(backend, card.clone(), &clock);
+        let host = AnyHost::new(backend, card.clone(), &clock);
+        Self::over(host, Door(Box::new(move |f| card.with(f))), clock, cache, policy, tweak)
+    }
+
+    /// The same over any host.
+    fn over(
+        mut host: AnyHost,
+        card: Door<C>,
+        clock: Clock,
+        cache: bool,
+        policy: &str,
+        tweak: impl FnOnce(&mut Identified),
+    ) -> Option<Self> {
         let caps = host.capabilities();
         let mut init = Init::new(&caps, BufBatch::new(1), Buf(vec![0; 512])).unwrap();
-        let (id, scratch) = loop {
+        let (mut id, scratch) = loop {
             match init.poll(&mut host, clock.now()) {
                 Up::Wait { until, .. } => clock.advance_to(until),
                 Up::Done { card, parts } => break (card.ok()?, parts?.1),
             }
         };
+        tweak(&mut id);
         let queue = Queue::new(vec![Slot::FREE; 32], AnyPolicy::by_name(policy).unwrap());
         let settings = Settings { nr_requests: 32, retries: 2 };
         let tags = (0..64).map(|_| Tag::new()).collect();
@@ -154,6 +227,15 @@ impl<C: Medium + 'static> Bench<C> {
         let mut bench = Self { card, disk, clock };
         bench.run();
         Some(bench)
+    }
+
+    /// As [`new`](Self::new), for a card at the end of SPI wires.
+    pub fn spi(spi: Spi<C>, cache: bool, policy: &str) -> Option<Self>
+    where
+        C: SpiMode + Send,
+    {
+        let (host, clock) = (AnyHost::spi(&spi), spi.clock());
+        Self::over(host, Door(Box::new(move |f| spi.with(f))), clock, cache, policy, |_| ())
     }
 
     /// Until nothing is left to do, or this many commands' worth of polls have passed; each wait must end.

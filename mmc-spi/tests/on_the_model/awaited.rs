@@ -2,16 +2,21 @@
 
 use crate::bench::{Slot, pattern, sd_bus};
 use embedded_hal_async::{delay::DelayNs, spi::SpiBus};
+use mmc_block::{Async, Core, Env, Failure, Handle, Lock, Refusal, Served, Settings, Tag, Watch, serve};
 use mmc_hal::Dir;
 use mmc_mock::card::SdConfig;
 use mmc_mock::fault::Medium;
 use mmc_mock::spi::{BusError, Select, Spi, SpiConfig, SpiSd, Wires};
 use mmc_mock::timing::Profile;
+use mmc_mock::{Buf, BufBatch};
+use mmc_proto::host::Capabilities;
 use mmc_proto::machine::{CardTraits, Identify, Transfer, TransferOptions};
+use mmc_sched::{MqDeadline, Op, Queue, Request, StreamId};
 use mmc_spi::{AsyncCard, drive};
-use mmc_time::Duration;
+use mmc_time::{Duration, Instant};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 /// The model's bus; each call gives way once before it does something, as one with DMA would.
@@ -132,4 +137,124 @@ fn limits_hold_and_errors_are_told_there_too() {
     let e = transfer(&spi, &mut card, &traits, Dir::Write, 9, &mut pattern(512, 1), 1_000_000).unwrap();
     assert!(e.unwrap_err().needs_reset());
     assert!(spi.clock().now().since(began) < Duration::from_secs(8));
+}
+
+/// Time is the bus's.
+struct Sys(Spi);
+
+impl Env for Sys {
+    fn now(&self) -> Instant {
+        self.0.clock().now()
+    }
+    // Everybody is polled all the time here.
+    fn arm(&self, _: &Waker, _: Instant) {}
+}
+
+type SpiDisk = Served<Queue<Vec<mmc_sched::Slot>, MqDeadline>, Vec<Tag<Buf>>, Buf>;
+struct Guarded(Mutex<Async<SpiDisk, Vec<Watch>>>);
+
+impl Lock for Guarded {
+    type Disk = SpiDisk;
+    type Watches = Vec<Watch>;
+    fn with<R>(&self, f: impl FnOnce(&mut Async<SpiDisk, Vec<Watch>>) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+}
+
+fn async_disk(traits: &CardTraits, caps: Capabilities) -> Guarded {
+    let queue = Queue::new(vec![mmc_sched::Slot::FREE; 16], MqDeadline::new());
+    let tags = (0..32).map(|_| Tag::new()).collect();
+    let core = Core::new(queue, *traits, caps.into(), tags, Settings::default(), ()).unwrap();
+    let watches = (0..32).map(|_| Watch::new()).collect();
+    Guarded(Mutex::new(Async::new(Served::new(core), watches).unwrap()))
+}
+
+/// Polls all in turn, up to `rounds` times, until all but the first are over; whether they are.
+fn together(tasks: &mut Vec<Pin<Box<dyn Future<Output = ()> + '_>>>, rounds: usize) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut over = vec![false; tasks.len()];
+    for _ in 0..rounds {
+        for (task, over) in tasks.iter_mut().zip(&mut over) {
+            *over = *over || task.as_mut().poll(&mut context).is_ready();
+        }
+        if over[1..].iter().all(|o| *o) {
+            return true;
+        }
+    }
+    false
+}
+
+async fn client(disk: Handle<'_, Guarded, Sys>, n: usize) {
+    for round in 0..2 {
+        let (lba, data) = (3000 + 100 * n as u64 + 8 * round, pattern(8 * 512, n as u64 + round));
+        disk.write(lba, Buf(data.clone())).await.unwrap();
+        let back = disk.read(lba, Buf(vec![0; data.len()])).await.unwrap();
+        assert!(back.0 == data, "task {n}");
+    }
+    disk.flush().await.unwrap();
+}
+
+#[test]
+fn many_tasks_share_an_async_disk_over_spi() {
+    let spi = sd_bus(SdConfig::new(Profile::a1(), 1), "", SpiConfig::default());
+    let (mut card, traits) = card(&spi);
+    let (lock, env) = (async_disk(&traits, card.capabilities()), Sys(spi.clone()));
+    let disk = Handle::new(&lock, &env);
+    let mut batch = BufBatch::new(16);
+    let hold = async |transfer: &mut Transfer, batch: &mut BufBatch| {
+        let now = || spi.clock().now();
+        drive(transfer, &mut card, batch, &mut Timer(spi.clone()), now).await
+    };
+    let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
+        vec![Box::pin(serve(disk, &mut batch, hold))];
+    tasks.extend((0..12).map(|n| Box::pin(client(disk, n)) as Pin<Box<dyn Future<Output = ()> + '_>>));
+    assert!(together(&mut tasks, 1_000_000));
+    // A request that is refused says so, and a shutdown ends the service.
+    let mut end: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = vec![tasks.remove(0)];
+    end.push(Box::pin(async {
+        let beyond = disk.read(traits.blocks, Buf(vec![0; 512])).await.unwrap_err();
+        assert!(matches!(beyond.error, Failure::Refused(Refusal::OutOfRange { .. })));
+        assert!(disk.discard(0, 8).await.is_err(), "nobody looks after the card");
+        disk.with(mmc_block::AnyDisk::shutdown);
+        assert!(disk.read(0, Buf(vec![0; 512])).await.is_err());
+    }));
+    assert!(together(&mut end, 10_000));
+    drop(tasks);
+    assert!(run(end.remove(0), 10).is_some(), "the service is over");
+    drop(end);
+    let stats = *lock.0.into_inner().unwrap().into_disk().core().statistics();
+    println!("{} requests in {} commands", stats.accepted, stats.commands);
+    assert!(stats.merged == 0 || stats.commands < stats.accepted);
+    assert_eq!(spi.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn the_service_can_be_dropped_at_any_await_and_begun_again() {
+    let mut cut = 0;
+    for polls in 1..40 {
+        let spi = sd_bus(SdConfig::new(Profile::ideal(), 1), "", SpiConfig::default());
+        let (mut card, traits) = card(&spi);
+        let (lock, env) = (async_disk(&traits, card.capabilities()), Sys(spi.clone()));
+        let disk = Handle::new(&lock, &env);
+        let mut batch = BufBatch::new(16);
+        let mut flight =
+            disk.submit(Request::new(Op::Write, 64, 4, StreamId(1)), Buf(pattern(2048, 9))).unwrap();
+        let mut hold = async |transfer: &mut Transfer, batch: &mut BufBatch| {
+            let now = || spi.clock().now();
+            drive(transfer, &mut card, batch, &mut Timer(spi.clone()), now).await
+        };
+        assert!(run(serve(disk, &mut batch, &mut hold), polls).is_none(), "nobody has shut it down");
+        let done = run(&mut flight, 1);
+        cut += usize::from(matches!(&done, Some(Ok(done)) if done.result.is_err()));
+        if let Some(done) = done {
+            assert!(done.unwrap().buffer.is_some(), "after {polls} polls");
+        }
+        let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
+            vec![Box::pin(serve(disk, &mut batch, &mut hold)), Box::pin(client(disk, 0))];
+        assert!(together(&mut tasks, 100_000), "after {polls} polls");
+        drop(tasks);
+        assert_eq!(spi.violations(), Vec::<String>::new(), "after {polls} polls");
+    }
+    println!("{cut} commands cut");
+    assert!(cut > 5, "{cut}");
 }
