@@ -2,6 +2,7 @@
 
 mod async_device;
 mod blocking;
+mod rdif;
 mod sdio;
 
 use mmc_block::{AnyDisk, Async, Disk, Env, Idle, Init, Lock, Settings, Tag, Up, Watch};
