@@ -2,10 +2,10 @@
 #![no_std]
 #![no_main]
 use core::marker::PhantomData;
-use mmc_block::{Blocking, Care, Disk, Idle, Init, Settings, Tag, identify};
+use mmc_block::{Blocking, Care, Disk, Idle, Init, Settings, Tag, Wipe, identify};
 use mmc_hal::Gather;
 use mmc_proto::host::{Capabilities, Supervised};
-use mmc_proto::machine::CardTraits;
+use mmc_proto::machine::{CardTraits, Partition};
 use mmc_sched::{AnyPolicy, Op, Policy, Queue, Request, Slot, StreamId};
 use mmc_time::{Duration, Instant};
 use no_panic::{AnyEngine, sink};
@@ -65,6 +65,11 @@ fn main() {
             }
             5 => disk.ask_for_host(),
             6 => disk.give_back(),
+            7 => disk.evict(now),
+            8 => {
+                let r = Request::new(sink(Op::Discard), sink(i), sink(8), StreamId(1));
+                sink(disk.submit_wipe(r, sink(Wipe::SecureErase), now).is_ok());
+            }
             _ => {
                 if let Ok(policy) = AnyPolicy::by_name(sink("bfq")) {
                     sink(disk.replace_policy(policy, now).name());
@@ -83,6 +88,10 @@ fn main() {
     sink(blocking.write(sink(7), [0; 512]).is_ok());
     sink(blocking.flush().is_ok());
     sink(blocking.write_zeroes(sink(7), 1).is_ok());
+    sink(blocking.barrier().is_ok());
+    sink(blocking.wipe(sink(Wipe::Sanitize), sink(7), sink(8)).is_ok());
+    let mut batch = Some(Gather::new());
+    sink(blocking.read_partition(sink(Partition::Boot1), sink(7), [0; 512], &mut batch).is_ok());
     blocking.disk().shutdown(Instant::ZERO);
     let mut host = Supervised::new(AnyEngine::<Batch>(PhantomData), Duration::from_millis(1));
     if let Ok(mut init) = Init::new(&Capabilities::new(), Gather::new(), [0; 512]) {
