@@ -10,11 +10,12 @@ use common::{card, read, write};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use mmc_block::{
-    Abandoned, AnyDisk, Async, Core, Done, Env, Handle, Job, Limits, Lock, Next, Refusal, Refused, Settings,
-    Stopped, Tag, Ticket, Watch, Work,
+    Abandoned, AnyDisk, Async, Core, Done, Env, Handle, Job, Lends, Limits, Lock, Next, Refusal, Refused,
+    Settings, Stopped, Tag, Ticket, Watch, Wipe, Work,
 };
-use mmc_mock::{Buf, BufBatch};
-use mmc_proto::host::Why;
+use mmc_mock::card::SdCard;
+use mmc_mock::{Buf, BufBatch, MockHost};
+use mmc_proto::host::{Supervised, Why};
 use mmc_sched::{NoSched, Queue, Request, Slot};
 use mmc_time::Instant;
 use std::pin::pin;
@@ -83,6 +84,11 @@ impl AnyDisk for Wired {
         self.live.push(ticket);
         Ok(ticket)
     }
+    fn submit_wipe(&mut self, r: Request, how: Wipe, now: Instant) -> Result<Ticket, Refusal> {
+        let ticket = self.core.submit_wipe(r, how, now)?;
+        self.live.push(ticket);
+        Ok(ticket)
+    }
     fn poll(&mut self, now: Instant) -> Next {
         const WAIT: Next = Next::Wait { why: Why::Interrupt, until: Instant::NEVER };
         loop {
@@ -143,6 +149,17 @@ impl AnyDisk for Wired {
     fn limits(&self) -> Limits {
         LIMITS
     }
+}
+
+/// It has no host to lend.
+impl Lends for Wired {
+    type Host = Supervised<MockHost<BufBatch, SdCard>>;
+    fn ask_for_host(&mut self) {}
+    fn lent(&mut self) -> Option<&mut Self::Host> {
+        None
+    }
+    fn give_back(&mut self) {}
+    fn evict(&mut self, _: Instant) {}
 }
 
 const PLACES: usize = 2;
