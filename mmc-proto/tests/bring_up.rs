@@ -243,6 +243,30 @@ fn an_emmc_falls_from_every_mode() {
 }
 
 #[test]
+fn a_host_that_cannot_go_down_to_400_khz_begins_at_its_slowest_clock() {
+    // linux-mmc 02e5725dc: some controllers divide by too little.
+    for (min_hz, max_hz, first) in
+        [(0, 52_000_000, 400_000), (1_560_000, 52_000_000, 1_560_000), (0, 300_000, 300_000)]
+    {
+        for mut toy in [Toy::uhs(), Toy::emmc(0x157)] {
+            let mut caps = modest();
+            (caps.min_hz, caps.max_hz) = (min_hz, max_hz);
+            let id = identify(&mut toy, &caps);
+            let clocks: Vec<u32> = toy
+                .log
+                .iter()
+                .filter_map(|l| l.split_once(" Hz")?.0.rsplit(' ').next()?.parse().ok())
+                .collect();
+            assert_eq!(clocks.first(), Some(&first), "{:?}", toy.log);
+            assert!(
+                clocks.iter().all(|hz| (min_hz..=max_hz).contains(hz)) && id.bus.hz <= max_hz,
+                "{clocks:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn lines_that_do_not_work_are_left() {
     let mut toy = Toy { garbled_width: vec![Width::Eight], ..Toy::emmc(0x07) };
     let id = identify(&mut toy, &full());
