@@ -259,7 +259,7 @@ pub fn write(target: &mut impl Target, seed: u64, progress: &mut dyn FnMut(u64))
     Ok(unwritten)
 }
 
-/// Reads the whole target and says what became of what [`write`] wrote.
+/// Reads the whole target and says what became of what [`write()`] wrote.
 ///
 /// # Errors
 /// One that is not of single sectors: see [`carries_on`].

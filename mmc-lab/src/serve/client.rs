@@ -1,8 +1,8 @@
 //! A small NBD client: one request after the other, or many sent before the first answer is read.
 
 use super::handshake::{
-    ABORT, ACK, ERR_UNSUP, FIXED_NEWSTYLE, GO, INFO_BLOCK_SIZE, INFO_EXPORT, INFORMATION, NBD_MAGIC,
-    NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC,
+    ACK, ERR_UNSUP, FIXED_NEWSTYLE, GO, INFO_BLOCK_SIZE, INFO_EXPORT, INFORMATION, NBD_MAGIC, NO_ZEROES,
+    OPTION_MAGIC, OPTION_REPLY_MAGIC,
 };
 use super::socket::{Address, Stream};
 use super::wire::{self, Request, command, flag};
@@ -82,9 +82,7 @@ impl Client {
                 ERR_UNSUP => return Err(bad("the server does not know GO; it is too old")),
                 other => {
                     let text = String::from_utf8_lossy(&data).into_owned();
-                    return Err(bad(format!(
-                        "the server refuses: {text} ({other:#x}, option {ABORT} to go)"
-                    )));
+                    return Err(bad(format!("the server refuses: {text} ({other:#x})")));
                 }
             }
         }
