@@ -1,6 +1,9 @@
-//! Directions and classes as keys: what the deadline policies keep one of for each.
+//! Directions and classes as keys, and the lane of queued runs that the deadline policies keep for each.
 
+use crate::fifo::Fifo;
+use crate::pool::{NIL, Pool};
 use crate::request::{Class, Request};
+use crate::tree::Tree;
 
 /// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,5 +84,71 @@ impl<T> ByLevel<T> {
             Level::BestEffort => &mut self.best_effort,
             Level::Idle => &mut self.idle,
         }
+    }
+}
+
+/// The queued runs of one class and direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    pub(crate) sort: Tree,
+    pub(crate) fifo: Fifo,
+    /// First sector of the last run given out, and the first queued run from there on.
+    latest: u64,
+    sweep: u16,
+}
+
+impl Lane {
+    pub(crate) const NEW: Self = Self { sort: Tree::new(), fifo: Fifo::new(), latest: 0, sweep: NIL };
+
+    /// The first queued run from the last one given out on.
+    #[inline]
+    pub(crate) fn sweep(&self) -> Option<u16> {
+        Some(self.sweep).filter(|&s| s != NIL)
+    }
+    /// Puts a run into the sector order.
+    pub(crate) fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let lba = pool.lba(slot);
+        self.sort.insert(pool, slot, lba);
+        // Between `latest` and the next one; as one comparison, since nobody foresees whether a sector is above `latest`.
+        let next = self.sweep().map_or(u64::MAX, |next| pool.lba(next));
+        if lba.wrapping_sub(self.latest) < next.wrapping_sub(self.latest) {
+            self.sweep = slot;
+        }
+    }
+    /// Takes a run out of the sector order.
+    #[inline]
+    pub(crate) fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        if self.sweep == slot {
+            self.sweep = Tree::next(pool, slot).unwrap_or(NIL);
+        }
+        self.sort.remove(pool, slot);
+    }
+    /// Takes a run out. The sweep stays where it is.
+    pub(crate) fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        self.unlink(pool, slot);
+        self.fifo.remove(pool, slot);
+    }
+    /// Takes a run out, from where the sweep goes on.
+    #[inline]
+    pub(crate) fn serve(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let (swept, lba) = (self.sweep == slot, pool.lba(slot));
+        self.remove(pool, slot);
+        if swept {
+            // The next one is the one behind it, which is the sweep by now.
+            self.latest = lba;
+        } else {
+            self.sweep_from(pool, lba);
+        }
+    }
+    /// The sweep goes on from there.
+    pub(crate) fn sweep_from(&mut self, pool: &Pool<'_>, lba: u64) {
+        self.latest = lba;
+        self.sweep = self.sort.at_or_after(pool, lba).unwrap_or(NIL);
+    }
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self::NEW
     }
 }

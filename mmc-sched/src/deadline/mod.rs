@@ -20,7 +20,7 @@
 //! Bounds: [`bound::deadline`](crate::bound::deadline). Work per call: O(log n) in queued runs.
 
 use crate::fifo::Fifo;
-use crate::lane::{ByDir, ByLevel, Dir, Level};
+use crate::lane::{ByDir, ByLevel, Dir, Lane, Level};
 use crate::policy::{Done, Pick, Policy};
 use crate::pool::Pool;
 use crate::request::Request;
@@ -31,10 +31,7 @@ use mmc_time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    sort: ByDir<Tree>,
-    fifo: ByDir<Fifo>,
-    /// First sector of the last run given out.
-    latest: ByDir<u64>,
+    lanes: ByDir<Lane>,
     last_dir: Dir,
     batching: u32,
     starved: u32,
@@ -48,9 +45,7 @@ impl Default for Class {
 
 impl Class {
     const NEW: Self = Self {
-        sort: ByDir { read: Tree::new(), write: Tree::new() },
-        fifo: ByDir { read: Fifo::new(), write: Fifo::new() },
-        latest: ByDir { read: 0, write: 0 },
+        lanes: ByDir { read: Lane::NEW, write: Lane::NEW },
         last_dir: Dir::Read,
         batching: 0,
         starved: 0,
@@ -128,27 +123,19 @@ impl Deadline {
             Dir::Write => self.tunables.write_expire,
         }
     }
-    fn class_of(&mut self, pool: &Pool<'_>, slot: u16) -> (&mut Class, Dir) {
+    fn lane_of(&mut self, pool: &Pool<'_>, slot: u16) -> &mut Lane {
         let r = pool.request(slot);
-        (self.classes.get_mut(Level::of(r)), Dir::of(r))
+        self.classes.get_mut(Level::of(r)).lanes.get_mut(Dir::of(r))
     }
     fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let (c, d) = self.class_of(pool, slot);
-        c.sort.get_mut(d).remove(pool, slot);
-        c.fifo.get_mut(d).remove(pool, slot);
-    }
-    fn take(&mut self, pool: &mut Pool<'_>, slot: u16) -> Pick {
-        self.unlink(pool, slot);
-        let lba = pool.lba(slot);
-        let (c, d) = self.class_of(pool, slot);
-        *c.latest.get_mut(d) = lba;
-        Pick::Run(slot)
+        self.lane_of(pool, slot).remove(pool, slot);
     }
 
     /// The oldest request of the two lower classes that is aged. A slot's deadline is when its oldest member arrived.
     fn aged(&self, pool: &Pool<'_>, now: Instant) -> Option<u16> {
         let lower = [&self.classes.best_effort, &self.classes.idle];
-        let oldest = lower.into_iter().flat_map(|c| [c.fifo.read.front(), c.fifo.write.front()]).flatten();
+        let oldest =
+            lower.into_iter().flat_map(|c| [c.lanes.read.fifo.front(), c.lanes.write.fifo.front()]).flatten();
         let oldest = oldest.min_by_key(|&s| (pool.deadline(s), pool.at(s).seq))?;
         (pool.deadline(oldest) + self.tunables.prio_aging_expire <= now).then_some(oldest)
     }
@@ -156,13 +143,12 @@ impl Deadline {
     /// The run of this class that goes out; `None` only when nothing of it waits.
     fn decide(&mut self, pool: &Pool<'_>, level: Level, now: Instant) -> Option<u16> {
         let Tunables { fifo_batch, writes_starved, .. } = self.tunables;
-        let next_in = |c: &Class, d| c.sort.get(d).at_or_after(pool, *c.latest.get(d));
         let c = self.classes.get_mut(level);
-        if let Some(next) = next_in(c, c.last_dir).filter(|_| c.batching < fifo_batch) {
+        if let Some(next) = c.lanes.get(c.last_dir).sweep().filter(|_| c.batching < fifo_batch) {
             c.batching = c.batching.saturating_add(1);
             return Some(next);
         }
-        let (d, oldest) = match (c.fifo.read.front(), c.fifo.write.front()) {
+        let (d, oldest) = match (c.lanes.read.fifo.front(), c.lanes.write.fifo.front()) {
             (None, None) => return None,
             (Some(_), Some(w)) if c.starved >= writes_starved => (Dir::Write, w),
             (Some(r), write) => {
@@ -175,7 +161,7 @@ impl Deadline {
             c.starved = 0;
         }
         (c.last_dir, c.batching) = (d, 1);
-        let next = next_in(c, d);
+        let next = c.lanes.get(d).sweep();
         let due = pool.deadline(oldest) + self.expire(d) <= now;
         Some(next.filter(|_| !due).unwrap_or(oldest))
     }
@@ -189,11 +175,10 @@ impl Policy for Deadline {
         *self = Self { tunables: self.tunables, ..Self::new() };
     }
     fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, _: Instant) {
-        let (arrival, lba) = (pool.arrival(slot), pool.lba(slot));
-        pool.set_deadline(slot, arrival);
-        let (c, d) = self.class_of(pool, slot);
-        c.sort.get_mut(d).insert(pool, slot, lba);
-        c.fifo.get_mut(d).push_back(pool, slot);
+        pool.set_deadline(slot, pool.arrival(slot));
+        let lane = self.lane_of(pool, slot);
+        lane.link(pool, slot);
+        lane.fifo.push_back(pool, slot);
     }
     fn insert_head(&mut self, pool: &mut Pool<'_>, slot: u16, _: bool, _: Instant) {
         pool.set_tag(slot, AT_HEAD);
@@ -213,7 +198,7 @@ impl Policy for Deadline {
         if !self.tunables.front_merges {
             return None;
         }
-        self.classes.get(Level::of(request)).sort.get(Dir::of(request)).behind(pool, request)
+        self.classes.get(Level::of(request)).lanes.get(Dir::of(request)).sort.behind(pool, request)
     }
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
         Tree::prev(pool, slot)
@@ -223,10 +208,9 @@ impl Policy for Deadline {
     }
     fn grown(&mut self, pool: &mut Pool<'_>, slot: u16, front: bool) {
         if front {
-            let lba = pool.lba(slot);
-            let (c, d) = self.class_of(pool, slot);
-            c.sort.get_mut(d).remove(pool, slot);
-            c.sort.get_mut(d).insert(pool, slot, lba);
+            let lane = self.lane_of(pool, slot);
+            lane.unlink(pool, slot);
+            lane.link(pool, slot);
         }
     }
     fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool) {
@@ -235,9 +219,9 @@ impl Policy for Deadline {
         }
         let older = pool.deadline(from);
         if older < pool.deadline(into) {
-            let (c, d) = self.class_of(pool, into);
-            c.fifo.get_mut(d).remove(pool, into);
-            c.fifo.get_mut(d).insert_before(pool, from, into);
+            let fifo = &mut self.lane_of(pool, into).fifo;
+            fifo.remove(pool, into);
+            fifo.insert_before(pool, from, into);
             pool.set_deadline(into, older);
         }
         self.unlink(pool, from);
@@ -258,7 +242,8 @@ impl Policy for Deadline {
         }
         for level in Level::ALL {
             if let Some(slot) = self.decide(pool, level, now) {
-                return self.take(pool, slot);
+                self.lane_of(pool, slot).serve(pool, slot);
+                return Pick::Run(slot);
             }
         }
         Pick::Empty

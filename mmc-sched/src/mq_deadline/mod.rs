@@ -25,7 +25,7 @@ mod rules_7_3;
 mod tunables;
 
 use crate::fifo::Fifo;
-use crate::lane::{ByDir, ByLevel, Dir, Level};
+use crate::lane::{ByDir, ByLevel, Dir, Lane, Level};
 use crate::policy::{Done, Pick, Policy};
 use crate::pool::Pool;
 use crate::request::{Kind, Request};
@@ -45,16 +45,6 @@ pub enum Rules {
     V5_10,
 }
 
-/// The queued runs of one class and direction.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lane {
-    sort: Tree,
-    fifo: Fifo,
-    /// First sector of the last run given out, and the first queued run from there on (rules 7.3).
-    latest: u64,
-    sweep: Option<u16>,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 struct PerClass {
     lanes: ByDir<Lane>,
@@ -62,31 +52,6 @@ struct PerClass {
     queued: u32,
     /// Given out and not completed; a requeued run counts twice, as in the original.
     owned: u32,
-}
-
-impl Lane {
-    /// Puts a run into the sector order.
-    fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let lba = pool.lba(slot);
-        self.sort.insert(pool, slot, lba);
-        // Between `latest` and the next one; as one comparison, since nobody foresees whether a sector is above `latest`.
-        let next = self.sweep.map_or(u64::MAX, |next| pool.lba(next));
-        if lba.wrapping_sub(self.latest) < next.wrapping_sub(self.latest) {
-            self.sweep = Some(slot);
-        }
-    }
-    /// Takes a run out of the sector order.
-    fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        if self.sweep == Some(slot) {
-            self.sweep = Tree::next(pool, slot);
-        }
-        self.sort.remove(pool, slot);
-    }
-    /// The sweep goes on from there.
-    fn sweep_from(&mut self, pool: &Pool<'_>, lba: u64) {
-        self.latest = lba;
-        self.sweep = self.sort.at_or_after(pool, lba);
-    }
 }
 
 /// The policy `mq-deadline`.
@@ -144,8 +109,8 @@ impl MqDeadline {
     /// Default tunables.
     #[must_use]
     pub const fn with_rules(rules: Rules) -> Self {
-        const LANE: Lane = Lane { sort: Tree::new(), fifo: Fifo::new(), latest: 0, sweep: None };
-        const NEW: PerClass = PerClass { lanes: ByDir { read: LANE, write: LANE }, queued: 0, owned: 0 };
+        const LANES: ByDir<Lane> = ByDir { read: Lane::NEW, write: Lane::NEW };
+        const NEW: PerClass = PerClass { lanes: LANES, queued: 0, owned: 0 };
         Self {
             rules,
             tunables: Tunables::new(),
@@ -206,9 +171,7 @@ impl MqDeadline {
         if *next == Some(slot) {
             *next = Tree::next(pool, slot);
         }
-        let lane = self.lane(place);
-        lane.unlink(pool, slot);
-        lane.fifo.remove(pool, slot);
+        self.lane(place).remove(pool, slot);
     }
     /// A run of this class goes out.
     fn start(&mut self, level: Level) {

@@ -20,17 +20,8 @@ impl MqDeadline {
     pub(super) fn pick_7_3(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
         let Some(slot) = self.decide(pool, now) else { return self.wait(pool, now) };
         self.batching = self.batching.wrapping_add(1);
-        let (place, lba) = (self.place(pool.request(slot)), pool.lba(slot));
-        let lane = self.lane(place);
-        let swept = lane.sweep == Some(slot);
-        lane.unlink(pool, slot);
-        lane.fifo.remove(pool, slot);
-        if swept {
-            // The next one is the one behind it, which is the sweep by now.
-            lane.latest = lba;
-        } else {
-            lane.sweep_from(pool, lba);
-        }
+        let place = self.place(pool.request(slot));
+        self.lane(place).serve(pool, slot);
         self.start(place.0);
         Pick::Run(slot)
     }
@@ -65,7 +56,7 @@ impl MqDeadline {
     }
 
     fn next_in_sweep(&self, level: Level, d: Dir) -> Option<u16> {
-        self.class(level).lanes.get(d).sweep
+        self.class(level).lanes.get(d).sweep()
     }
 
     /// The run of this class that goes out, if it began at `latest_start` or before; whatever was decided on the
