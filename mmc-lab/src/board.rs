@@ -40,6 +40,8 @@ pub struct Board {
     pub ram: u64,
     /// Of 1000 bytes of RAM, how many may become dirty page cache (free + file pages).
     pub dirtyable_per_mille: u64,
+    /// `vm.dirty_background_bytes` and `vm.dirty_bytes`; `None`: a tenth and a fifth of what may become dirty.
+    pub dirty_bytes: Option<[u64; 2]>,
     /// Longest request in sectors of 512 bytes.
     pub max_sectors: u32,
     /// Scheduler tags.
@@ -74,6 +76,7 @@ pub const HSDK: Board = Board {
     name: "hsdk",
     ram: 1024 * MIB,
     dirtyable_per_mille: 885,
+    dirty_bytes: None,
     max_sectors: 2048,
     nr_requests: 128,
     tick: Duration::from_millis(10),
@@ -101,6 +104,7 @@ pub const QEMU_SDHCI: Board = Board {
     name: "qemu-sdhci",
     ram: 1152 * MIB,
     dirtyable_per_mille: 745,
+    dirty_bytes: None,
     max_sectors: 1024,
     nr_requests: 128,
     tick: Duration::from_millis(4),
@@ -140,5 +144,11 @@ impl Board {
     #[must_use]
     pub fn dirtyable(&self) -> u64 {
         self.ram / 1000 * self.dirtyable_per_mille
+    }
+
+    /// From how many dirty bytes on the flusher writes, and how many there may be at most.
+    #[must_use]
+    pub fn dirty_limits(&self) -> [u64; 2] {
+        self.dirty_bytes.unwrap_or([self.dirtyable() / 10, self.dirtyable() / 5])
     }
 }

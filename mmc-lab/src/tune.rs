@@ -1,17 +1,19 @@
-//! Which scheduler and which tunables would serve a recorded workload best: each candidate is a replay.
+//! Which scheduler and which tunables would serve a workload best: each candidate is a replay of a trace, or a run of a
+//! simulated bonnie++.
 //!
-//! It is not a proof: a recorded workload is one workload, and the card is a model.
+//! It is not a proof: a workload is one workload, and the card is a model.
 //!
 //! The search has two rounds. First all policies with the queue as it is; then, for those no other beats in both
-//! stall and throughput, fewer tags and smaller requests.
+//! stall and throughput, fewer tags, smaller requests and, where the workload has a page cache, lower dirty limits. (A
+//! trace does not show when pages became dirty.)
 
 use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
-use crate::analysis::{Class, Victim};
-use crate::experiment::PolicySpec;
+use crate::analysis::{Class, Report, Victim};
+use crate::experiment::{self, PolicySpec, Progress};
 use crate::replay::closed::{self, Config, Views};
 use crate::replay::plan::Plan;
 
@@ -19,6 +21,8 @@ use crate::replay::plan::Plan;
 const TAGS: [u16; 3] = [16, 32, 64];
 /// See [`TAGS`].
 const SECTORS: [u32; 3] = [128, 256, 512];
+/// `vm.dirty_background_bytes` and `vm.dirty_bytes` tried in the second round.
+const DIRTY: [[u64; 2]; 3] = [[4 << 20, 8 << 20], [8 << 20, 16 << 20], [16 << 20, 32 << 20]];
 /// Policies that go on to the second round.
 const BEST: usize = 4;
 
@@ -31,6 +35,8 @@ pub struct Setting {
     pub nr_requests: u16,
     /// Longest request in sectors.
     pub max_sectors: u32,
+    /// `vm.dirty_background_bytes` and `vm.dirty_bytes`; `None`: as they are.
+    pub dirty: Option<[u64; 2]>,
 }
 
 impl Setting {
@@ -43,6 +49,9 @@ impl Setting {
         }
         if self.max_sectors != now.max_sectors {
             label.push_str(&format!(" max_sectors_kb={}", self.max_sectors / 2));
+        }
+        if let Some([_, limit]) = self.dirty.filter(|_| self.dirty != now.dirty) {
+            label.push_str(&format!(" dirty_bytes={}M", limit >> 20));
         }
         label
     }
@@ -57,7 +66,7 @@ pub struct Candidate {
     pub p99: [Option<u64>; 4],
     /// What is to be short: the p99 of the class asked for, in nanoseconds.
     pub stall: u64,
-    /// See [`Views::busy_rate`].
+    /// See [`Views::busy_rate`]; of a simulated workload all bytes over the whole run.
     pub rate: f64,
     /// The longest wait of the class asked for.
     pub worst: Option<Victim>,
@@ -91,47 +100,80 @@ impl Goal {
     }
 }
 
+/// Runs a workload under a setting.
+type Runner<'a> = Box<dyn Fn(&Setting) -> Result<Candidate, String> + 'a>;
+
+/// What is tuned for.
+#[derive(Debug)]
+pub enum Workload<'a> {
+    /// A recorded one.
+    Recorded(&'a Plan, &'a Config),
+    /// bonnie++ on a simulated board.
+    Bonnie(&'a experiment::Config),
+}
+
+impl Workload<'_> {
+    /// The setting of now, under `policy`.
+    fn setting(&self, policy: &PolicySpec) -> Setting {
+        let (nr_requests, max_sectors) = match self {
+            Self::Recorded(_, config) => (config.nr_requests, config.max_sectors),
+            Self::Bonnie(config) => (config.board.nr_requests, config.board.max_sectors),
+        };
+        Setting { policy: policy.clone(), nr_requests, max_sectors, dirty: None }
+    }
+
+    /// What runs it; of a thread's own.
+    fn runner(&self, goal: Goal) -> Runner<'_> {
+        match *self {
+            Self::Recorded(plan, config) => {
+                let plan = Rc::new(plan.clone());
+                Box::new(move |setting| one(&plan, config, setting, goal))
+            }
+            Self::Bonnie(config) => Box::new(move |setting| bonnie(config, setting, goal)),
+        }
+    }
+}
+
 /// All candidates in the order they were tried, the present setting first.
 ///
 /// # Errors
 /// One line: a policy does not exist, or a simulation could not go on.
 pub fn search(
-    plan: &Plan,
-    config: &Config,
+    workload: &Workload<'_>,
     policies: &[PolicySpec],
     goal: Goal,
     each: impl Fn() + Sync,
 ) -> Result<Vec<Candidate>, String> {
-    let setting = |policy: &PolicySpec| Setting {
-        policy: policy.clone(),
-        nr_requests: config.nr_requests,
-        max_sectors: config.max_sectors,
-    };
-    let first: Vec<Setting> = policies.iter().map(setting).collect();
-    let mut all = try_all(plan, config, &first, goal, &each)?;
+    let first: Vec<Setting> = policies.iter().map(|policy| workload.setting(policy)).collect();
+    let Some(now) = first.first().cloned() else { return Ok(Vec::new()) };
+    let mut all = try_all(workload, &first, goal, &each)?;
     mark_front(&mut all);
     let mut best: Vec<&Candidate> = all.iter().filter(|c| c.front).collect();
     best.sort_by_key(|c| c.stall);
     best.truncate(BEST);
+    let limits = match workload {
+        Workload::Recorded(..) => &[][..],
+        Workload::Bonnie(_) => &DIRTY,
+    };
     let mut second = Vec::new();
     for Candidate { setting, .. } in best {
-        let tags = TAGS.into_iter().filter(|&n| n < config.nr_requests);
-        let sectors = SECTORS.into_iter().filter(|&n| n < config.max_sectors);
+        let tags = TAGS.into_iter().filter(|&n| n < now.nr_requests);
+        let sectors = SECTORS.into_iter().filter(|&n| n < now.max_sectors);
         second.extend(tags.clone().map(|nr_requests| Setting { nr_requests, ..setting.clone() }));
         second.extend(sectors.clone().map(|max_sectors| Setting { max_sectors, ..setting.clone() }));
+        second.extend(limits.iter().map(|&dirty| Setting { dirty: Some(dirty), ..setting.clone() }));
         if let (Some(nr_requests), Some(max_sectors)) = (tags.max(), sectors.max()) {
             second.push(Setting { nr_requests, max_sectors, ..setting.clone() });
         }
     }
-    all.extend(try_all(plan, config, &second, goal, &each)?);
+    all.extend(try_all(workload, &second, goal, &each)?);
     mark_front(&mut all);
     Ok(all)
 }
 
 /// Runs all, on as many threads as there are processors; the results are in the order of the settings.
 fn try_all(
-    plan: &Plan,
-    config: &Config,
+    workload: &Workload<'_>,
     settings: &[Setting],
     goal: Goal,
     each: &(impl Fn() + Sync),
@@ -143,11 +185,11 @@ fn try_all(
     std::thread::scope(|s| {
         for _ in 0..threads {
             s.spawn(|| {
-                let plan = Rc::new(plan.clone());
+                let run = workload.runner(goal);
                 loop {
                     let i = next.fetch_add(1, Atomic::Relaxed);
                     let (Some(setting), Some(result)) = (settings.get(i), results.get(i)) else { return };
-                    let found = one(&plan, config, setting, goal);
+                    let found = run(setting);
                     if let Ok(mut result) = result.lock() {
                         *result = found;
                     }
@@ -165,17 +207,27 @@ fn one(plan: &Rc<Plan>, config: &Config, setting: &Setting, goal: Goal) -> Resul
         Config { nr_requests: setting.nr_requests, max_sectors: setting.max_sectors, ..config.clone() };
     let events = closed::run(plan, &config, &setting.policy)?;
     let views = Views::of(&events, 0);
-    let p99 = Class::ALL.map(|class| views.all.classes.get(class).p99);
+    Ok(candidate(setting, &views.all, views.busy_rate(), goal))
+}
+
+fn bonnie(config: &experiment::Config, setting: &Setting, goal: Goal) -> Result<Candidate, String> {
+    let mut config = config.clone();
+    config.board.nr_requests = setting.nr_requests;
+    config.board.max_sectors = setting.max_sectors;
+    config.board.dirty_bytes = setting.dirty.or(config.board.dirty_bytes);
+    let outcome =
+        experiment::run(&config, &setting.policy, &Progress::default()).map_err(|e| e.to_string())?;
+    let bytes = outcome.totals.written.saturating_add(outcome.totals.read) as f64;
+    let rate = bytes / (outcome.elapsed.as_nanos() as f64 / 1e9).max(1e-9);
+    Ok(candidate(setting, &outcome.all, rate, goal))
+}
+
+fn candidate(setting: &Setting, report: &Report, rate: f64, goal: Goal) -> Candidate {
+    let p99 = Class::ALL.map(|class| report.classes.get(class).p99);
     let of = |class: Class| p99.get(class.index()).copied().flatten();
-    let worst = goal.classes().filter_map(|c| views.all.worst.get(c.index())?.clone()).max_by_key(|v| v.wait);
-    Ok(Candidate {
-        setting: setting.clone(),
-        p99,
-        stall: goal.classes().filter_map(of).max().unwrap_or(0),
-        rate: views.busy_rate(),
-        worst,
-        front: false,
-    })
+    let worst = goal.classes().filter_map(|c| report.worst.get(c.index())?.clone()).max_by_key(|v| v.wait);
+    let stall = goal.classes().filter_map(of).max().unwrap_or(0);
+    Candidate { setting: setting.clone(), p99, stall, rate, worst, front: false }
 }
 
 fn mark_front(all: &mut [Candidate]) {

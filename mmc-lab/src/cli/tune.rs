@@ -7,14 +7,18 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
+use mmc_mock::timing::Profile;
+use mmc_time::Duration;
+
 use super::bonnie::parse_policies;
 use super::replay::{self, Failure, Given};
 use crate::analysis::{Class, Victim};
-use crate::experiment::PolicySpec;
+use crate::board;
+use crate::experiment::{self, HostKind, PolicySpec};
 use crate::output;
 use crate::report::{front::front, pages};
-use crate::tune::{Candidate, Goal, Setting, recommended, search};
-use crate::units::format_time;
+use crate::tune::{Candidate, Goal, Setting, Workload, recommended, search};
+use crate::units::{format_size, format_time, parse_size};
 
 /// What a kernel of today has, with the tunables that people change.
 const POLICIES: &str = "mq-deadline,mq-deadline:fifo_batch=1,mq-deadline:write_expire=1000:fifo_batch=1,none,kyber,\
@@ -24,21 +28,36 @@ const LINUX: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 /// Bars of the text have this many cells.
 const BAR: usize = 24;
 
-/// Searches schedulers and tunables for a recorded workload, and recommends one with the lines that set it.
+/// Searches schedulers and tunables for a workload, and recommends a setting with the lines that make it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   mmc-lab tune trace.txt.gz
   mmc-lab tune trace.txt.gz --keep 90 --class journal --svg front.svg
   mmc-lab tune trace.txt.gz --out tune.html             with the picture, as one page
   mmc-lab tune trace.txt.gz --sched mq-deadline,bfq,ftb --card fit
+  mmc-lab tune --workload bonnie --board qemu-sdhci --class journal   dirty limits, too
 
-Each candidate is a replay of the trace (`mmc-lab replay --help`): a prediction for that workload and that card.
+Each candidate is a replay of the trace (`mmc-lab replay --help`) or a run of a simulated bonnie++ (`mmc-lab bonnie --help`): a
+prediction for that workload and that card. Dirty limits are searched for bonnie++ only: a trace does not show when pages
+became dirty.
 
 Exit status: 0 done, 1 the trace is of no use or a file cannot be written, 2 wrong usage.")]
 pub struct Args {
     /// A trace, in any format that `explain` reads
-    #[arg(value_name = "TRACE")]
-    pub file: PathBuf,
+    #[arg(value_name = "TRACE", required_unless_present = "workload")]
+    pub file: Option<PathBuf>,
+    /// Instead of a trace: bonnie, the load of `mmc-lab bonnie`
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "drain", "nr_requests"])]
+    pub workload: Option<String>,
+    /// The board of such a workload: hsdk or qemu-sdhci
+    #[arg(long, default_value = "qemu-sdhci", requires = "workload")]
+    pub board: String,
+    /// The size of its file, 16M to 1G [default: the board's]
+    #[arg(long, requires = "workload")]
+    pub size: Option<String>,
+    /// Its RAM, 64M to 64G [default: the board's]
+    #[arg(long, requires = "workload")]
+    pub ram: Option<String>,
     /// Policies to try, a comma list of NAME[:tunable=value...]; the first is what runs now
     #[arg(long, value_name = "LIST", default_value = POLICIES)]
     pub sched: String,
@@ -102,18 +121,29 @@ pub fn tune(args: &Args) -> Result<String, Failure> {
         .map_err(|e| (1, e))?;
     let keep = replay::number("--keep", &args.keep, 0, 100)? as f64;
     let policies = parse_policies(&args.sched, &[]).map_err(|e| (2, e))?;
-    let given = Given {
-        drain: &args.drain,
-        nr_requests: &args.nr_requests,
-        max_sectors_kb: None,
-        busy: "0",
-        card: &args.card,
-        seed: args.seed,
-        open: false,
+    let bonnie = args.workload.as_deref().map(|name| bonnie(name, args)).transpose()?;
+    let recorded = match &args.file {
+        Some(file) => {
+            let given = Given {
+                drain: &args.drain,
+                nr_requests: &args.nr_requests,
+                max_sectors_kb: None,
+                busy: "0",
+                card: &args.card,
+                seed: args.seed,
+                open: false,
+            };
+            Some(replay::prepare(file, &given)?)
+        }
+        None => None,
     };
-    let (trace, plan, config) = replay::prepare(&args.file, &given)?;
+    let workload = match (&recorded, &bonnie) {
+        (Some((_, plan, config)), _) => Workload::Recorded(plan, config),
+        (None, Some(config)) => Workload::Bonnie(config),
+        (None, None) => return Err((2, "name a trace, or a workload with --workload bonnie".to_owned())),
+    };
     let bar = std::io::stderr().is_terminal().then(indicatif::ProgressBar::new_spinner);
-    let all = search(&plan, &config, &policies, goal, || {
+    let all = search(&workload, &policies, goal, || {
         if let Some(bar) = &bar {
             bar.inc(1);
         }
@@ -126,8 +156,15 @@ pub fn tune(args: &Args) -> Result<String, Failure> {
     let best = recommended(&all, keep).unwrap_or(now);
     let (words, sets) = advice(now, best, keep, goal, &all);
     let picture = || front(&all, best, goal.noun()).0.standalone();
-    let name = output::short(&args.file);
-    let page = || pages::tune::render(&name, &words, &sets, (&all, best), goal.noun(), &trace.notes);
+    let name = args.file.as_deref().map_or_else(|| format!("bonnie++ on {}", args.board), output::short);
+    let mut notes = Vec::new();
+    if let Some((trace, ..)) = &recorded {
+        notes.clone_from(&trace.notes);
+        notes.push(
+            "vm.dirty_bytes is not searched, since a trace does not show when pages became dirty".to_owned(),
+        );
+    }
+    let page = || pages::tune::render(&name, &words, &sets, (&all, best), goal.noun(), &notes);
     output::write(args.svg.as_deref(), picture)
         .and_then(|()| output::write(args.out.as_deref(), page))
         .map_err(|e| (1, e))?;
@@ -136,10 +173,40 @@ pub fn tune(args: &Args) -> Result<String, Failure> {
     }
     let mut out = words.join("\n") + "\n" + &sets;
     out.push_str(&table(&all, now));
-    for note in &trace.notes {
+    for note in &notes {
         let _ = writeln!(out, "Note: {note}.");
     }
     Ok(out)
+}
+
+/// The run that `--workload` names.
+fn bonnie(name: &str, args: &Args) -> Result<experiment::Config, Failure> {
+    if name != "bonnie" {
+        return Err((2, format!("--workload: `{name}` is not known: accepted is bonnie")));
+    }
+    let mut board = board::by_name(&args.board).map_err(|e| (2, format!("--board: {e}")))?;
+    if let Some(ram) = &args.ram {
+        board.ram = parse_size(ram)
+            .ok()
+            .filter(|bytes| (64 << 20..=64 << 30).contains(bytes))
+            .ok_or_else(|| (2, format!("--ram {ram} is not accepted: write 64M to 64G")))?;
+    }
+    if let Some(size) = &args.size {
+        board.size = parse_size(size)
+            .ok()
+            .filter(|bytes| (16 << 20..=1 << 30).contains(bytes) && bytes.is_multiple_of(8192))
+            .ok_or_else(|| {
+                (2, format!("--size {size} is not accepted: write 16M to 1G, a multiple of 8K"))
+            })?;
+    }
+    Profile::named(&args.card).map_err(|e| (2, format!("--card: {e}")))?;
+    Ok(experiment::Config {
+        board,
+        card: args.card.clone(),
+        host: HostKind::Mock,
+        seed: args.seed,
+        cpu_cost: Duration::ZERO,
+    })
 }
 
 /// The recommendation in words, and the lines that set it.
@@ -218,6 +285,12 @@ fn reason(now: &Candidate, best: &Candidate) -> String {
             b.max_sectors / 2
         ));
     }
+    if let Some([_, limit]) = b.dirty.filter(|_| a.dirty != b.dirty) {
+        why.push(format!(
+            "no more than {} may wait to be written, so what somebody waits for has less in front of it",
+            format_size(limit)
+        ));
+    }
     let text = why.join("; ");
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |c| format!("{}{}.", c.to_uppercase(), chars.as_str()))
@@ -243,12 +316,22 @@ fn lines(best: &Setting, now: &Setting) -> String {
     for (key, value) in &sets {
         let _ = writeln!(out, "  echo {value} > /sys/block/mmcblk0/{key}");
     }
+    if let Some([background, limit]) = best.dirty {
+        let _ = writeln!(out, "  sysctl -w vm.dirty_background_bytes={background} vm.dirty_bytes={limit}");
+    }
     out.push_str("At every start, as /etc/udev/rules.d/60-mmc-scheduler.rules:\n");
     out.push_str("  ACTION==\"add|change\", KERNEL==\"mmcblk[0-9]\"");
     for (key, value) in &sets {
         let _ = write!(out, ", ATTR{{{key}}}=\"{value}\"");
     }
     out.push('\n');
+    if let Some([background, limit]) = best.dirty {
+        let _ = writeln!(
+            out,
+            "and as /etc/sysctl.d/60-mmc-dirty.conf (of all disks of the machine):\n  vm.dirty_background_bytes = \
+             {background}\n  vm.dirty_bytes = {limit}"
+        );
+    }
     out
 }
 
@@ -291,9 +374,38 @@ fn object(c: &Candidate, now: &Setting, best: bool) -> String {
         "label": c.setting.label(now), "scheduler": name,
         "settings": settings.iter().cloned().collect::<std::collections::BTreeMap<String, i64>>(),
         "nr_requests": c.setting.nr_requests, "max_sectors_kb": c.setting.max_sectors / 2,
+        "dirty_bytes": c.setting.dirty.map(|d| d[1]), "dirty_background_bytes": c.setting.dirty.map(|d| d[0]),
         "stall_p99_s": c.stall as f64 / 1e9, "journal_p99_s": seconds(Class::Journal),
         "reads_p99_s": seconds(Class::Reads), "sync_writes_p99_s": seconds(Class::SyncWrites),
         "bytes_per_s": c.rate.round(), "front": c.front, "recommended": best,
     });
     output::json(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dirty_limits_are_set_by_sysctl_and_the_rest_in_the_queue() {
+        let policy = PolicySpec { name: "mq-deadline".into(), settings: vec![("fifo_batch".into(), 1)] };
+        let now = Setting { policy, nr_requests: 128, max_sectors: 1024, dirty: None };
+        let best =
+            Setting { nr_requests: 32, max_sectors: 256, dirty: Some([4 << 20, 8 << 20]), ..now.clone() };
+        assert_eq!(
+            best.label(&now),
+            "mq-deadline:fifo_batch=1 nr_requests=32 max_sectors_kb=128 dirty_bytes=8M"
+        );
+        let text = lines(&best, &now);
+        for part in [
+            "echo mq-deadline > /sys/block/mmcblk0/queue/scheduler",
+            "echo 128 > /sys/block/mmcblk0/queue/max_sectors_kb",
+            "sysctl -w vm.dirty_background_bytes=4194304 vm.dirty_bytes=8388608",
+            "ATTR{queue/nr_requests}=\"32\"",
+            "  vm.dirty_bytes = 8388608",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!lines(&now, &now).contains("sysctl"));
+    }
 }

@@ -1,17 +1,19 @@
 //! A recorded workload through our whole stack in virtual time: scheduler, driver, card.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use mmc_mock::Clock;
 use mmc_mock::card::SdConfig;
 use mmc_mock::timing::Profile;
+use mmc_sched::Op;
 use mmc_time::{Duration, Instant};
 
 use super::drain::Drained;
 use super::plan::{After, Plan};
 use crate::analysis::{Analysis, Options, Report};
 use crate::experiment::{HostKind, PolicySpec};
-use crate::sim::Sim;
+use crate::sim::{Signal, Sim};
 use crate::stack::{self, CARD_SECTORS};
 use crate::trace::model::Event;
 use crate::watchdog::Watchdog;
@@ -83,6 +85,43 @@ impl Views {
     }
 }
 
+/// How far the workload has come in the order of the trace.
+struct Progress {
+    /// By bio; reads count from the begin, since nobody's commit waits for them.
+    submitted: RefCell<Vec<bool>>,
+    /// All before this one are.
+    all_before: Cell<usize>,
+    signal: Signal,
+}
+
+impl Progress {
+    fn new(sim: &Sim, plan: &Plan) -> Self {
+        let submitted = plan.bios.iter().map(|bio| bio.op == Op::Read).collect();
+        Self { submitted: RefCell::new(submitted), all_before: Cell::new(0), signal: Signal::new(sim) }
+    }
+
+    fn submits(&self, bio: usize) {
+        let mut submitted = self.submitted.borrow_mut();
+        if let Some(one) = submitted.get_mut(bio) {
+            *one = true;
+        }
+        let mut next = self.all_before.get();
+        while submitted.get(next) == Some(&true) {
+            next += 1;
+        }
+        if next > self.all_before.replace(next) {
+            self.signal.notify();
+        }
+    }
+
+    /// Until all that come before `bio` are submitted.
+    async fn reaches(&self, bio: usize) {
+        while self.all_before.get() < bio {
+            self.signal.wait().await;
+        }
+    }
+}
+
 /// Runs `plan` under `policy`; the events are those a kernel's tracepoints would give.
 ///
 /// # Errors
@@ -98,17 +137,22 @@ pub fn run(plan: &Rc<Plan>, config: &Config, policy: &PolicySpec) -> Result<Vec<
     let sim = Sim::new(clock);
     let watch = Rc::new(Watchdog::new(&sim, Duration::from_secs(10)));
     let block = Rc::new(Block::new(&sim, watch, disk, config.max_sectors));
+    block.behave_as_linux(config.nr_requests);
+    let progress = Rc::new(Progress::new(&sim, plan));
+    // How much each crew has submitted.
+    let crews: Rc<Vec<Cell<usize>>> = Rc::new(plan.crews.iter().map(|_| Cell::new(0)).collect());
     let bios: Rc<Vec<Rc<Bio>>> = Rc::new(plan.bios.iter().map(|b| block.bio(b.sectors, None)).collect());
     let began = sim.now();
     for job in 0..plan.jobs.len() {
         let (plan, sim, block, bios, open) =
             (plan.clone(), sim.clone(), block.clone(), bios.clone(), config.open);
+        let (progress, crews) = (progress.clone(), crews.clone());
         sim.clone().spawn(async move {
             let Some(job) = plan.jobs.get(job) else { return };
             let task = Task::new(&job.name, job.pid);
             let mut plug = Plug::default();
             for step in &job.steps {
-                let (Some(bio), Some(what)) = (bios.get(step.bio), plan.bios.get(step.bio)) else { continue };
+                let Some(what) = plan.bios.get(step.bio) else { continue };
                 if open {
                     sim.sleep((began + what.at).since(sim.now())).await;
                 } else {
@@ -118,7 +162,17 @@ pub fn run(plan: &Rc<Plan>, config: &Config, policy: &PolicySpec) -> Result<Vec<
                         other.wait().await;
                     }
                     sim.sleep(step.think).await;
+                    if step.commits {
+                        progress.reaches(step.bio).await;
+                    }
                 }
+                let next = step.crew.filter(|_| !open).and_then(|crew| {
+                    let done = crews.get(crew)?;
+                    plan.crews.get(crew)?.get(done.replace(done.get() + 1)).copied()
+                });
+                let index = next.unwrap_or(step.bio);
+                let (Some(bio), Some(what)) = (bios.get(index), plan.bios.get(index)) else { continue };
+                progress.submits(index);
                 block.submit(&task, bio, what.op, what.flags, what.sector, &mut plug, |_, _| ()).await;
                 if !step.plugged {
                     block.unplug(&task, &mut plug).await;

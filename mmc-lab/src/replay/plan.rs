@@ -13,6 +13,12 @@
 //! * after half a second without a submission or such a completion of its own, the latest completion of all (a flusher that slept for a buffer of the
 //!   commit; and what only the clock woke stays in step with the card);
 //! * else the task's previous submission, waits for tags included.
+//!
+//! A commit of the journal (its first bio, not those that follow at once) does not come before the writes that others submitted
+//! it: they made what it commits.
+//!
+//! Several tasks of one name whose sync writes go through the same place at the same time write one file (each fsync writes
+//! all dirty pages it comes upon): they are a crew, and whoever is awake takes the next of what they write together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +33,10 @@ use crate::trace::model::{Event, Kind};
 const NEAR: u64 = 500_000;
 /// A task that submitted nothing for so long slept for something.
 const SLEPT: u64 = 500_000_000;
+/// A crew has something to write at least this often, and
+const CREW_PAUSE: u64 = 1_000_000_000;
+/// within so many sectors of the last (128 MiB: the dirty pages may be few and far between).
+const CREW_REACH: u64 = 1 << 18;
 /// Submissions of one task with less between them stay on its plug.
 const PLUGGED: u64 = 50_000;
 
@@ -65,6 +75,10 @@ pub struct Step {
     pub think: Duration,
     /// The next one follows at once, so the plug stays.
     pub plugged: bool,
+    /// Every write that comes before this one in the trace is submitted first.
+    pub commits: bool,
+    /// Its bio is the next of this one of [`Plan::crews`], whichever that is by then.
+    pub crew: Option<usize>,
 }
 
 /// A task's work.
@@ -85,6 +99,8 @@ pub struct Plan {
     pub bios: Vec<Bio>,
     /// All tasks, in the order of their first bio.
     pub jobs: Vec<Job>,
+    /// What each crew writes, in the order of the trace.
+    pub crews: Vec<Vec<usize>>,
     /// Sectors of the largest request that was issued.
     pub max_sectors: u32,
     /// The sector behind the last one that is touched.
@@ -122,6 +138,8 @@ struct Reader {
     last_done: Option<(u64, usize)>,
     journal_done: Option<(u64, usize)>,
     begin: Option<u64>,
+    /// By name of the task: the latest crew, when it wrote last and where.
+    crews: HashMap<Arc<str>, (usize, u64, u64)>,
 }
 
 /// The workload of `events` (one device, in the order of their stamps). Without `block_bio_queue` lines the insertions are
@@ -182,6 +200,7 @@ impl Reader {
         });
         let left = event.sectors.into();
         self.open.push(Open { bio, pid: event.pid, class, start: event.sector, end, left });
+        let crew = (class == Class::SyncWrites).then(|| self.crew(event, bio));
         let jobs = &mut self.plan.jobs;
         let seen = self.seen.entry(event.pid).or_insert_with(|| {
             jobs.push(Job { name: event.task.clone(), pid: event.pid, steps: Vec::new() });
@@ -201,10 +220,32 @@ impl Reader {
             if let Some(last) = job.steps.last_mut() {
                 last.plugged = after == After::Submitted && think <= PLUGGED;
             }
-            job.steps.push(Step { bio, after, think: Duration::from_nanos(think), plugged: false });
+            let commits = class == Class::Journal && !(after == After::Submitted && think <= PLUGGED);
+            let think = Duration::from_nanos(think);
+            job.steps.push(Step { bio, after, think, plugged: false, commits, crew });
         }
         seen.awake = event.at;
         seen.wrote_sync = class == Class::SyncWrites;
+    }
+
+    /// The crew that this sync write belongs to, a new one if there is none.
+    fn crew(&mut self, event: &Event, bio: usize) -> usize {
+        let crews = &mut self.plan.crews;
+        let latest = self.crews.get(&event.task).copied().filter(|&(_, at, sector)| {
+            event.at.saturating_sub(at) <= CREW_PAUSE && event.sector.abs_diff(sector) <= CREW_REACH
+        });
+        let crew = latest.map_or_else(
+            || {
+                crews.push(Vec::new());
+                crews.len() - 1
+            },
+            |(crew, ..)| crew,
+        );
+        if let Some(bios) = crews.get_mut(crew) {
+            bios.push(bio);
+        }
+        self.crews.insert(event.task.clone(), (crew, event.at, event.sector));
+        crew
     }
 
     fn completed(&mut self, event: &Event) {
@@ -292,6 +333,25 @@ mod tests {
         assert_eq!(step(9, 0), (After::Done(0), 990_000), "in step with the card");
         assert_eq!(step(5, 0), (After::Done(2), 100), "the commit follows the data");
         assert_eq!(step(9, 1), (After::Done(3), 200_000), "the whole commit, both its requests");
+        assert!(steps(5)[0].commits && !steps(9)[1].commits);
+    }
+
+    #[test]
+    fn tasks_that_write_one_file_are_a_crew_and_others_are_none() {
+        let plan = planned(
+            "db-7 [0] .. 1.000000: block_bio_queue: 8,0 WS 80 + 8 [db]
+             db-8 [0] .. 1.010000: block_bio_queue: 8,0 WS 88 + 8 [db]
+             db-7 [0] .. 1.020000: block_bio_queue: 8,0 WS 96 + 8 [db]
+             fio-9 [0] .. 1.030000: block_bio_queue: 8,0 WS 104 + 8 [fio]
+             db-8 [0] .. 1.040000: block_bio_queue: 8,0 WS 900000 + 8 [db]
+             db-7 [0] .. 3.000000: block_bio_queue: 8,0 WS 900008 + 8 [db]
+             db-7 [0] .. 3.000000: block_bio_queue: 8,0 W 900016 + 8 [db]",
+        );
+        assert_eq!(plan.crews, [vec![0, 1, 2], vec![3], vec![4], vec![5]]);
+        assert_eq!(
+            plan.jobs[0].steps.iter().map(|s| s.crew).collect::<Vec<_>>(),
+            [Some(0), Some(0), Some(3), None]
+        );
     }
 
     #[test]

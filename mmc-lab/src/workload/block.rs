@@ -10,7 +10,7 @@ use mmc_mock::Buf;
 use mmc_sched::{Flags, Op, Request, StreamId};
 use mmc_time::Instant;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -237,6 +237,42 @@ pub struct Totals {
     pub read: u64,
 }
 
+/// Tags as Linux' sbitmap hands them out.
+#[derive(Debug)]
+struct LinuxTags {
+    all: u32,
+    /// So many are freed before somebody is woken.
+    batch: u32,
+    used: u32,
+    freed: u32,
+    sleepers: VecDeque<Rc<Sleeper>>,
+}
+
+/// A task that sleeps until it is woken.
+#[derive(Debug)]
+struct Sleeper {
+    woken: Cell<bool>,
+    signal: Signal,
+}
+
+impl LinuxTags {
+    fn free(&mut self) {
+        self.used = self.used.saturating_sub(1);
+        if self.sleepers.is_empty() {
+            return;
+        }
+        self.freed += 1;
+        // Whoever is left when nothing is queued any more is woken at once: nothing else would.
+        while (self.freed >= self.batch || self.used == 0)
+            && let Some(sleeper) = self.sleepers.pop_front()
+        {
+            self.freed = 0;
+            sleeper.woken.set(true);
+            sleeper.signal.notify();
+        }
+    }
+}
+
 /// Looks at the bytes of a completed read: first sector, bytes.
 type OnRead = dyn Fn(u64, &[u8]);
 
@@ -257,6 +293,7 @@ pub struct Block {
     softirq: Task,
     inserted: Cell<u64>,
     issues: RefCell<Vec<Issued>>,
+    linux: RefCell<Option<LinuxTags>>,
 }
 
 impl std::fmt::Debug for Block {
@@ -285,7 +322,16 @@ impl Block {
             softirq: Task::new("ksoftirqd/0", 1),
             inserted: Cell::new(0),
             issues: RefCell::default(),
+            linux: RefCell::default(),
         }
+    }
+    /// From now on `tags` are handed out as Linux does, and the queue is run at each insertion, as by its worker. Tasks that
+    /// sleep for a tag are woken one at a time, when as many were freed as an eighth of all, at most eight: so a queue that is
+    /// full for long holds some less than all, and who wakes takes several.
+    pub fn behave_as_linux(&self, tags: u16) {
+        let batch = u32::from(tags / 8).clamp(1, 8);
+        let sleepers = VecDeque::new();
+        *self.linux.borrow_mut() = Some(LinuxTags { all: tags.into(), batch, used: 0, freed: 0, sleepers });
     }
     /// Sets what looks at the bytes of each completed read: first sector, bytes.
     pub fn on_read(&self, f: impl Fn(u64, &[u8]) + 'static) {
@@ -418,6 +464,7 @@ impl Block {
         for b in rq.bios.borrow().iter() {
             *b.last.borrow_mut() = Some(rq.clone());
         }
+        self.wait_for_linux(task).await;
         let mut r = Request::new(o.op, o.sector, sectors, task.stream);
         r.flags = o.flags;
         let submitted = self.disk.borrow_mut().submit(r, Buf(o.bytes), self.sim.now());
@@ -434,6 +481,10 @@ impl Block {
             }
         }
         self.drain();
+        if self.linux.borrow().is_some() {
+            self.disk.borrow_mut().poll(self.sim.now());
+            self.drain();
+        }
         if !rq.inserted.get() {
             let tag = async {
                 while !rq.inserted.get() {
@@ -441,6 +492,34 @@ impl Block {
                 }
             };
             self.watch.sleep(task, WaitsFor::Tag, tag).await;
+        }
+    }
+
+    /// Sleeps until there is a tag, if tags are handed out as Linux does.
+    async fn wait_for_linux(&self, task: &Task) {
+        loop {
+            let sleeper = match &mut *self.linux.borrow_mut() {
+                Some(tags) if tags.used >= tags.all => {
+                    let sleeper =
+                        Rc::new(Sleeper { woken: Cell::new(false), signal: Signal::new(&self.sim) });
+                    tags.sleepers.push_back(sleeper.clone());
+                    sleeper
+                }
+                _ => return,
+            };
+            let woken = async {
+                while !sleeper.woken.get() {
+                    sleeper.signal.wait().await;
+                }
+            };
+            self.watch.sleep(task, WaitsFor::Tag, woken).await;
+        }
+    }
+
+    /// A request got its tag, or gave it back.
+    fn count_tag(&self, got: bool) {
+        if let Some(tags) = &mut *self.linux.borrow_mut() {
+            if got { tags.used += 1 } else { tags.free() }
         }
     }
 
@@ -474,6 +553,7 @@ impl Block {
                     self.event(at, Kind::GetRq, &rq.task, &rq.rwbs, rq.sector, rq.sectors);
                     self.event(at, Kind::Insert, &rq.task, &rq.rwbs, rq.sector, rq.sectors);
                     rq.order.set(self.order());
+                    self.count_tag(true);
                     rq.inserted.set(true);
                     rq.tag.notify();
                 }
@@ -485,6 +565,9 @@ impl Block {
                         (false, false) => Kind::FrontMerge,
                     };
                     self.event(at, kind, &rq.task, &rq.rwbs, rq.sector, rq.sectors);
+                    if request {
+                        self.count_tag(false);
+                    }
                     if head != key {
                         *rq.merged.borrow_mut() = self.rqs.borrow().get(&head).cloned();
                     }
@@ -520,6 +603,9 @@ impl Machine for Block {
             let finished = self.disk.borrow_mut().finished();
             let Some(f) = finished else { break };
             let Some(rq) = self.rqs.borrow_mut().remove(&f.key) else { continue };
+            if rq.merged.borrow().is_none() {
+                self.count_tag(false);
+            }
             if let Some(e) = f.error {
                 self.failed.borrow_mut().get_or_insert(e);
             }
@@ -547,7 +633,6 @@ mod tests {
     use super::*;
     use mmc_mock::Clock;
     use mmc_time::Duration;
-    use std::collections::VecDeque;
 
     /// A disk that answers with the notes of a script: those of `submit[i]` when request `i` is submitted.
     struct Scripted {
@@ -571,6 +656,26 @@ mod tests {
         fn finished(&mut self) -> Option<Finished> {
             None
         }
+    }
+
+    #[test]
+    fn sleepers_are_woken_one_at_a_time_when_a_batch_of_tags_is_free() {
+        let sim = Sim::new(Clock::new());
+        let sleepers: Vec<_> =
+            (0..3).map(|_| Rc::new(Sleeper { woken: Cell::new(false), signal: Signal::new(&sim) })).collect();
+        let woken = || sleepers.iter().map(|s| s.woken.get()).collect::<Vec<_>>();
+        let mut tags =
+            LinuxTags { all: 32, batch: 4, used: 32, freed: 0, sleepers: sleepers.iter().cloned().collect() };
+        (0..3).for_each(|_| tags.free());
+        assert_eq!(woken(), [false; 3]);
+        tags.free();
+        assert_eq!((woken(), tags.used), (vec![true, false, false], 28));
+        (0..27).for_each(|_| tags.free());
+        assert_eq!(woken(), [true; 3]);
+        let last = Rc::new(Sleeper { woken: Cell::new(false), signal: Signal::new(&sim) });
+        tags.sleepers.push_back(last.clone());
+        tags.free();
+        assert!(tags.used == 0 && last.woken.get(), "nothing is queued, so nothing would wake it later");
     }
 
     #[test]

@@ -158,7 +158,9 @@ impl Cache {
         journal: Rc<Journal>,
         block: Rc<Block>,
     ) -> Rc<Self> {
-        let dirtyable = usize::try_from(board.dirtyable() / PAGE as u64).unwrap_or(usize::MAX);
+        let pages = |bytes: u64| usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX);
+        let dirtyable = pages(board.dirtyable());
+        let [background, limit] = board.dirty_limits().map(pages);
         let cache = Rc::new(Self {
             sim: sim.clone(),
             board,
@@ -168,8 +170,8 @@ impl Cache {
             file: RefCell::default(),
             dirty: Cell::new(0),
             writeback: Cell::new(0),
-            background: dirtyable / 10,
-            limit: dirtyable / 5,
+            background,
+            limit,
             capacity: dirtyable,
             resident: RefCell::default(),
             kick: Signal::new(sim),
