@@ -7,6 +7,7 @@
 //! that did not, bytes, merges, bytes copied. The times are linear in these, so least absolute residuals give the rest;
 //! the pair that leaves least is the answer. Pauses are what is left over.
 
+pub mod fio;
 mod linear;
 mod read;
 

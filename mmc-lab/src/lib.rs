@@ -22,6 +22,7 @@ pub mod sched_bench;
 pub mod sched_shell;
 pub mod serve;
 pub mod sim;
+pub mod simulate;
 pub mod soak;
 pub mod stack;
 pub mod trace;

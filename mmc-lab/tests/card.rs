@@ -133,9 +133,154 @@ fn what_is_odd_about_a_card_is_said_in_words() {
     assert!(odd >= 15, "only {odd} cards have quirks");
 }
 
+fn fio(text: &str) -> Result<Fitted, String> {
+    mmc_lab::fit::fio::fit(text.as_bytes())
+}
+
+/// What fio 3.33 wrote of a disk here: nothing is known of the disk, but what can be told is told and the rest is named.
+#[test]
+fn a_real_fio_file_tells_times_and_rates_and_what_it_cannot() {
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut mmc_lab::trace::open(&data("fio-3.33.json.gz")).unwrap(), &mut text)
+        .unwrap();
+    let f = fio(&text).unwrap();
+    assert_eq!((f.reads, f.writes), (689 + 3535 + 6944 + 1776, 767 + 4914 + 5786 + 1814));
+    for (what, v) in
+        [("rd_seq", f.cmd_rd_seq_us), ("rd_access", f.cmd_rd_access_us), ("wr_rand", f.cmd_wr_rand_us)]
+    {
+        let v = v.unwrap_or_else(|| panic!("{what}: {:?}", f.notes));
+        assert!(v.low <= v.value && v.value <= v.high && v.value < 200.0, "{what}: {v:?}");
+    }
+    // 1 MiB in 1.14 ms, less what a small read takes.
+    let rate = f.rd_bps.unwrap().value / 1e6;
+    assert!((900.0..1100.0).contains(&rate), "{rate} MB/s");
+    let notes = f.notes.join("\n");
+    for part in [
+        "job `cached` is left out: it went through the page cache",
+        "job `deep` is left out",
+        "8 requests at a time",
+        "au, open",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    // By its percentiles 1.5 to 5.9 % of the writes took much longer than the median (another program's disk).
+    let pauses = f.stall_p.unwrap();
+    assert!((pauses.low - 0.0152).abs() < 0.0005 && (pauses.high - 0.0587).abs() < 0.0005, "{pauses:?}");
+    assert!(f.stall_max_us.unwrap().value > 10_000.0);
+    assert!(f.profile().is_none(), "no allocation units in it");
+    let plus = fitted_fio("fio-3.33.json-plus.gz");
+    assert!(plus.writes > 1000 && plus.cmd_wr_rand_us.is_none(), "one size tells no rate: {:?}", plus.notes);
+}
+
+fn fitted_fio(name: &str) -> Fitted {
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut mmc_lab::trace::open(&data(name)).unwrap(), &mut text).unwrap();
+    fio(&text).unwrap()
+}
+
+/// fio's percentiles of a card whose times are known.
+#[test]
+fn a_card_is_found_again_from_the_percentiles_of_fio() {
+    let p = Profile::slow2018();
+    let job = |rw: &str, kib: u64, access: Duration, bps: u64| {
+        let ns = (p.cmd + access).as_nanos() + kib * 1024 * 1_000_000_000 / bps;
+        let side = format!(
+            r#"{{"total_ios": 1000, "clat_ns": {{"max": {}, "percentile": {{"40.000000": {ns}, "50.000000": {ns}, "60.000000": {ns}, "99.500000": {ns}, "99.900000": {}}}}}}}"#,
+            ns + 300_000_000,
+            ns + 50_000_000
+        );
+        let key = if rw.ends_with("read") { "read" } else { "write" };
+        format!(
+            r#"{{"jobname": "{rw}{kib}", "job options": {{"rw": "{rw}", "bs": "{kib}k"}}, "{key}": {side}}}"#
+        )
+    };
+    let jobs = [
+        job("read", 512, p.rd_seq, p.rd_bps),
+        job("read", 64, p.rd_seq, p.rd_bps),
+        job("randread", 4, p.rd_access, p.rd_bps),
+        job("write", 512, p.wr_seq, p.wr_bps),
+        job("write", 64, p.wr_seq, p.wr_bps),
+        job("randwrite", 4, p.wr_rand, p.wr_bps),
+    ];
+    let text = format!(
+        r#"fio: a warning
+{{"fio version": "fio-3.33", "global options": {{"direct": "1"}}, "jobs": [{}]}}"#,
+        jobs.join(",")
+    );
+    let f = fio(&text).unwrap();
+    near(f.cmd_rd_access_us, us(p.cmd + p.rd_access), 0.01);
+    near(f.cmd_rd_seq_us, us(p.cmd + p.rd_seq), 0.01);
+    near(f.rd_bps, p.rd_bps as f64, 0.01);
+    near(f.cmd_wr_seq_us, us(p.cmd + p.wr_seq), 0.01);
+    near(f.cmd_wr_rand_us, us(p.cmd + p.wr_rand), 0.01);
+    near(f.wr_bps, p.wr_bps as f64, 0.01);
+    let pauses = f.stall_p.unwrap();
+    assert!(pauses.low >= 0.0009 && pauses.high <= 0.0051, "between 99.5 and 99.9 %: {pauses:?}");
+    near(f.stall_max_us, 300_000.0, 0.01);
+}
+
+#[test]
+fn what_is_no_fio_file_is_refused_in_one_line() {
+    for (text, part) in [
+        ("{", "no whole JSON"),
+        ("{\"a\": 1}", "--output-format=json"),
+        ("{\"jobs\": []}", "no jobs"),
+        (
+            r#"{"jobs": [{"jobname": "x", "job options": {"rw": "rw", "direct": "1"}, "read": {"total_ios": 5}}]}"#,
+            "interrupt",
+        ),
+        (
+            r#"{"jobs": [{"jobname": "x", "job options": {"direct": "1", "bs": "moo"}, "read": {"total_ios": 5}}]}"#,
+            "moo",
+        ),
+        (r#"{"jobs": [{"jobname": "x", "error": 5}]}"#, "error 5"),
+        (
+            r#"{"jobs": [{"jobname": "x", "job options": {"direct": "1"}, "read": {"total_ios": 5}}]}"#,
+            "clat_percentiles",
+        ),
+    ] {
+        let e = fio(text).unwrap_err();
+        assert!(e.contains(part) && !e.contains('\n'), "{text}: {e}");
+    }
+}
+
+#[test]
+fn a_recorder_gets_a_chance_and_a_ring() {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: card::simulate::Args,
+    }
+    let run = |options: &[&str]| card::simulate::run(&Line::parse_from(["x"].iter().chain(options)).args);
+    let object = |options: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&run(&[options, &["--json", "--blocks", "200000"]].concat()).unwrap()).unwrap()
+    };
+    let slow = object(&["--workload", "logger", "--deadline", "10ms"]);
+    let (miss, high) = (slow["miss"]["value"].as_f64().unwrap(), slow["miss"]["high"].as_f64().unwrap());
+    assert!(miss > 0.001 && miss < 0.2 && high > miss, "{slow}");
+    let patient = object(&["--workload", "logger", "--deadline", "500ms"]);
+    assert!(patient["miss"]["value"].as_f64().unwrap() < miss / 10.0, "{patient}");
+    assert!(slow["ring_1e3"].as_u64().unwrap() >= 2 * (16 << 10) && slow["ring_1e6"].is_null(), "{slow}");
+    assert!(object(&["--workload", "database"])["latency_s"][0].as_f64().unwrap() > 0.004);
+    let text = run(&["--workload", "camera", "--rate", "20M", "--blocks", "4000"]).unwrap();
+    assert!(text.starts_with("The card cannot keep up"), "{text}");
+    assert!(run(&["--blocks", "4000"]).unwrap().contains("not told by so few blocks"));
+    for (options, part) in [
+        (&["--workload", "movie"][..], "logger, camera, database"),
+        (&["--card", "fast"], "slow2018"),
+        (&["--block", "1000"], "multiple of 512"),
+        (&["--deadline", "soon"], "--deadline"),
+        (&["--blocks", "1"], "40 to"),
+        (&["--file", "4K"], "--file"),
+    ] {
+        let e = run(options).unwrap_err();
+        assert!(e.contains(part) && !e.contains('\n'), "{e}");
+    }
+}
+
 #[test]
 fn the_command_line_is_understood() {
-    for line in ["card list --json", "card show a1", "card fit - --json"] {
+    for line in ["card list --json", "card show a1", "card fit - --json", "card simulate --workload logger"] {
         let cli = Cli::try_parse_from(["mmc-lab"].into_iter().chain(line.split(' '))).unwrap();
         assert!(matches!(cli.command, Command::Card(_)));
     }

@@ -348,6 +348,7 @@ fn the_json_of_every_command_is_what_its_page_says() {
         ("card show", vec!["card", "show", "a1"]),
         ("card show", vec!["card", "show", "fake-64gb"]),
         ("card fit", vec!["card", "fit", &old]),
+        ("card simulate", vec!["card", "simulate", "--blocks", "4000"]),
         ("decode", vec!["decode", "csd", "400e00325b590000edc87f800a404055"]),
         ("dw timeout", vec!["dw", "timeout", "--bus", "50000000"]),
         ("dw regs", vec!["dw", "regs"]),

@@ -1,8 +1,9 @@
 //! `mmc-lab card`: the cards of the zoo, and what a trace says of a card.
 
 mod quirks;
+pub mod simulate;
 
-use crate::fit::{Fitted, Value, fit_profile, read};
+use crate::fit::{Fitted, Value, fio, fit_profile, read};
 use crate::output;
 use crate::report::pages::{self, fit::Row};
 use crate::units::format_size;
@@ -11,7 +12,7 @@ use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,6 +24,9 @@ use std::process::ExitCode;
   mmc-lab card show slow2018 --json       the numbers of a timing profile, for a program
   mmc-lab card fit trace.txt.gz           what a trace of the block layer says of the card below
   mmc-lab card fit device.log --json      the same from a log of the card itself
+  mmc-lab card fit fio.json               what `fio --output-format=json` says of it
+  mmc-lab card simulate --workload logger --deadline 10ms
+                                          how often a recorder is late, and the ring buffer it needs
 
 A log of a card has a line per data command: t_us R|W sector sectors service_us; # begins a comment.
 
@@ -50,9 +54,11 @@ pub enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// How often a recorder's block is late on a card, and how much memory hides it
+    Simulate(simulate::Args),
     /// Fit a timing profile to the service times of a trace
     Fit {
-        /// Text of ftrace or a log of the card, plain or gzip; - for the standard input
+        /// Text of ftrace, a log of the card or the JSON of fio (json or json+), plain or packed; - for the standard input
         #[arg(value_name = "TRACE")]
         file: PathBuf,
         /// Print one JSON object
@@ -71,6 +77,7 @@ pub fn run(args: &Args) -> ExitCode {
         Action::List { json } => Ok(list(*json)),
         Action::Show { name, json } => show(name, *json).map_err(|e| (2, e)),
         Action::Fit { file, json, out } => fit(file, *json, out.as_deref()).map_err(|e| (1, e)),
+        Action::Simulate(args) => simulate::run(args).map_err(|e| (2, e)),
     };
     match answer {
         Ok(text) => output::print("card", &text, ExitCode::SUCCESS),
@@ -265,8 +272,13 @@ fn fit(file: &Path, json: bool, out: Option<&Path>) -> Result<String, String> {
     } else {
         crate::trace::open(file).map_err(unreadable)?
     };
-    let ops = read(&mut *input).map_err(|e| format!("{name}: {e}"))?;
-    let found = fit_profile(&ops);
+    let found = if fio::is_json(&mut *input).map_err(unreadable)? {
+        let mut bytes = Vec::new();
+        input.take(fio::LONGEST).read_to_end(&mut bytes).map_err(unreadable)?;
+        fio::fit(&bytes).map_err(|e| format!("{name}: {e}"))?
+    } else {
+        fit_profile(&read(&mut *input).map_err(|e| format!("{name}: {e}"))?)
+    };
     output::write(out, || {
         pages::fit::render(&output::short(file), &counted(&found), &told(&found), &found.notes)
     })?;
