@@ -204,3 +204,58 @@ fn wrong_usage_is_one_line_that_names_the_value_with_status_2_and_writes_nothing
         lab(&dir, &["bonnie", "--sched", "none", "--size", "16M", "--out", "no/such/dir/r.html"]);
     assert_eq!(unwritable.status.code(), Some(1));
 }
+
+#[test]
+fn seeds_and_cards_stand_side_by_side_with_their_spread_and_beside_a_real_run() {
+    let dir = scratch("seeds");
+    let board = ["--board", "qemu-sdhci", "--host", "mock", "--size", "16M", "--sched", "mq-deadline,bfq"];
+    let many = ["--seeds", "3", "--cards", "a1,slow2018"];
+    let rows = objects(&dir, &board, &many);
+    let (runs, sums): (Vec<_>, Vec<_>) = rows.iter().partition(|r| r["summary"].is_null());
+    assert_eq!((runs.len(), sums.len(), files(&dir)), (12, 4, 0));
+    for sum in &sums {
+        assert_eq!(sum["seeds"], serde_json::json!([1, 2, 3]));
+        let of = |key: &str| &sum["figures"]["all_writes"][key];
+        let mine = runs.iter().filter(|r| r["scheduler"] == sum["summary"] && r["card"] == sum["card"]);
+        let mut rates: Vec<f64> = mine.map(|r| r["write_mb_s"].as_f64().unwrap()).collect();
+        rates.sort_by(f64::total_cmp);
+        assert_eq!(rates.len(), 3, "{sum}");
+        for (key, at) in [("min", 0), ("median", 1), ("max", 2)] {
+            assert!((of(key).as_f64().unwrap() / rates[at] - 1.0).abs() < 1e-3, "{key}: {sum}");
+        }
+        let [low, high] = [0, 1].map(|i| of("mean_95")[i].as_f64().unwrap());
+        assert!(low <= rates[1] && rates[1] <= high, "{sum}");
+    }
+    assert_eq!((sums[0]["card"].as_str(), sums[3]["card"].as_str()), (Some("a1"), Some("slow2018")));
+    let text = lab(&dir, &[&["bonnie", "--out", "many.html"], &board[..], &many].concat());
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in [
+        "3 seeds from 1",
+        "[4] bfq on slow2018",
+        "median (least to most)",
+        "interval of 95 %",
+        "put_block",
+        "ran_del",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(files(&dir), 1);
+    // One run of ours and one of a real bonnie++ in one table.
+    let ours = lab(&dir, &[&["bonnie", "--json"], &board[..]].concat());
+    std::fs::write(dir.join("ours.json"), ours.stdout).unwrap();
+    let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/bv510-mq.bonnie.out");
+    let table = lab(&dir, &["csv", real.to_str().unwrap(), "ours.json"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    let line = |start: &str| {
+        table.lines().find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{start}: {table}"))
+    };
+    assert!(
+        line("put_block KiB/s").contains("5979") && line("put_block KiB/s").matches('%').count() == 2,
+        "{table}"
+    );
+    for wrong in [["--seeds", "0"], ["--cards", "a1,fast"], ["--cards", "a1,a1"]] {
+        let out = lab(&dir, &[&["bonnie"], &wrong[..]].concat());
+        assert_eq!(out.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&out.stderr).contains(wrong[0]), "{wrong:?}");
+    }
+}

@@ -1,5 +1,7 @@
 //! `mmc-lab bonnie`, the main job.
 
+pub mod spread;
+
 use crate::board;
 use crate::experiment::{self, Config, HostKind, Outcome, PolicySpec, Progress, RunError};
 use crate::output;
@@ -21,6 +23,8 @@ use std::time::Instant;
   mmc-lab bonnie --board qemu-sdhci               the machine that was measured
   mmc-lab bonnie --sched mq-deadline:fifo_batch=1,bfq --json
   mmc-lab bonnie --sched mq-deadline --set write_expire=1000 --card a1
+  mmc-lab bonnie --seeds 5 --cards slow2018,a1    median, least and most of five runs, cards side by side
+  mmc-lab bonnie --json > ours.json; mmc-lab csv real.txt ours.json   beside a real bonnie++
 
 Exit status: 0 done, 1 the simulation failed or a file cannot be written, 2 wrong usage.")]
 pub struct Args {
@@ -40,6 +44,12 @@ pub struct Args {
     /// Card preset: slow2018, cheap, a1, a2, ideal
     #[arg(long, default_value = "slow2018")]
     card: String,
+    /// Several card presets side by side, a comma list
+    #[arg(long, value_name = "LIST", conflicts_with = "card")]
+    cards: Option<String>,
+    /// Runs of each policy on each card, with as many seeds from --seed on; the report is that of the first card and seed
+    #[arg(long, value_name = "N", default_value = "1")]
+    seeds: String,
     /// File size (bonnie++ -s), 16M to 1G [default: the board's]
     #[arg(long)]
     size: Option<String>,
@@ -127,6 +137,32 @@ fn between(what: &str, text: &str, from: u64, to: u64) -> Result<u64, String> {
 }
 
 impl Args {
+    /// All cards and seeds; the first is that of the report.
+    fn configs(&self) -> Result<Vec<Config>, String> {
+        let one = self.config()?;
+        let seeds = self.seeds.trim().parse().ok().filter(|n| (1..=1000).contains(n));
+        let seeds: u64 = seeds.ok_or_else(|| {
+            format!("--seeds {} is not accepted: write a whole number from 1 to 1000", self.seeds)
+        })?;
+        let mut cards: Vec<String> = Vec::new();
+        for card in self.cards.as_deref().unwrap_or(&self.card).split(',').map(str::trim) {
+            mmc_mock::timing::Profile::named(card).map_err(|e| format!("--cards: {e}"))?;
+            if cards.iter().any(|c| c == card) {
+                return Err(format!("--cards: '{card}' is there twice"));
+            }
+            cards.push(card.to_owned());
+        }
+        let of = |card: String| {
+            let one = one.clone();
+            (0..seeds).map(move |i| Config {
+                card: card.clone(),
+                seed: one.seed.wrapping_add(i),
+                ..one.clone()
+            })
+        };
+        Ok(cards.into_iter().flat_map(of).collect())
+    }
+
     fn config(&self) -> Result<Config, String> {
         let mut board = board::by_name(&self.board)?;
         if let Some(s) = &self.size {
@@ -167,8 +203,8 @@ impl Args {
 /// Runs the command.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
-    let (config, policies) =
-        match args.config().and_then(|c| Ok((c, parse_policies(&args.sched, &args.sets)?))) {
+    let (configs, policies) =
+        match args.configs().and_then(|c| Ok((c, parse_policies(&args.sched, &args.sets)?))) {
             Ok(v) => v,
             Err(e) => return output::fail("bonnie", e, 2),
         };
@@ -181,22 +217,30 @@ pub fn run(args: &Args) -> ExitCode {
     if let Err(e) = [&report, &args.svg].into_iter().try_for_each(|p| output::may_write(p.as_deref())) {
         return output::fail("bonnie", e, 1);
     }
-    let results = match run_all(&config, &policies) {
+    let cases: Vec<Case<'_>> = configs.iter().flat_map(|c| policies.iter().map(move |p| (c, p))).collect();
+    let results = match run_all(&cases) {
         Ok(r) => r,
         Err(e) => {
             let status = if matches!(e, RunError::Setup(_)) { 2 } else { 1 };
             return output::fail("bonnie", e, status);
         }
     };
-    let (outcomes, real): (Vec<Outcome>, Vec<f64>) = results.into_iter().unzip();
+    let (mut outcomes, real): (Vec<Outcome>, Vec<f64>) = results.into_iter().unzip();
     let mut out = String::new();
     if args.json {
         for (o, real) in outcomes.iter().zip(&real) {
             out.push_str(&output::json(json::object(o, *real)));
         }
+        if configs.len() > 1 {
+            out.push_str(&spread::json(&outcomes));
+        }
+    } else if configs.len() > 1 {
+        out = spread::text(&outcomes);
     } else {
         out = text::render(&outcomes);
     }
+    // The files show the first card and seed.
+    outcomes.truncate(policies.len());
     let mut status = ExitCode::SUCCESS;
     let files =
         [(&report, pages::bonnie::render as fn(&[Outcome]) -> String), (&args.svg, picture::standalone)];
@@ -213,24 +257,36 @@ pub fn run(args: &Args) -> ExitCode {
     output::print("bonnie", &out, status)
 }
 
+/// One run.
+pub type Case<'a> = (&'a Config, &'a PolicySpec);
+
 /// What a run gave and how long it really took.
 type Timed = Result<(Outcome, f64), RunError>;
 
-/// Runs all policies, on as many threads as there are processors; the order of the results is that of the list.
-fn run_all(config: &Config, policies: &[PolicySpec]) -> Result<Vec<(Outcome, f64)>, RunError> {
-    let progress: Vec<Progress> = policies.iter().map(|_| Progress::default()).collect();
-    let results: Vec<Mutex<Option<Timed>>> = policies.iter().map(|_| Mutex::new(None)).collect();
+/// Runs all cases, on as many threads as there are processors; the order of the results is that of the list, and each
+/// comes with the seconds it took. Events are kept of the cases with the first one's card and seed only.
+///
+/// # Errors
+/// Of the first case that fails.
+pub fn run_all(cases: &[Case<'_>]) -> Result<Vec<(Outcome, f64)>, RunError> {
+    let progress: Vec<Progress> = cases.iter().map(|_| Progress::default()).collect();
+    let results: Vec<Mutex<Option<Timed>>> = cases.iter().map(|_| Mutex::new(None)).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(policies.len());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(cases.len());
     std::thread::scope(|s| {
         for _ in 0..threads {
             s.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(policy) = policies.get(i) else { return };
+                    let Some(&(config, policy)) = cases.get(i) else { return };
                     let began = Instant::now();
-                    let result = experiment::run(config, policy, &progress[i]);
+                    let mut result = experiment::run(config, policy, &progress[i]);
                     let real = began.elapsed().as_secs_f64();
+                    if let (Ok(outcome), Some((first, _))) = (&mut result, cases.first())
+                        && (first.seed, &first.card) != (config.seed, &config.card)
+                    {
+                        outcome.events = Vec::new();
+                    }
                     if let Ok(mut slot) = results[i].lock() {
                         *slot = Some(result.map(|o| (o, real)));
                     }
@@ -239,8 +295,8 @@ fn run_all(config: &Config, policies: &[PolicySpec]) -> Result<Vec<(Outcome, f64
             });
         }
         if std::io::stderr().is_terminal() {
-            let bar = indicatif::ProgressBar::new((policies.len() * PHASES.len()) as u64);
-            while done.load(Ordering::Acquire) < policies.len() {
+            let bar = indicatif::ProgressBar::new((cases.len() * PHASES.len()) as u64);
+            while done.load(Ordering::Acquire) < cases.len() {
                 bar.set_position(progress.iter().map(Progress::phases).sum());
                 std::thread::sleep(std::time::Duration::from_millis(50));
             }
