@@ -11,8 +11,10 @@
 //! ```
 
 mod machines;
+mod traces;
 
 pub use machines::machines;
+pub use traces::{tables, trace_binary, trace_text};
 
 use mmc_proto::command::Dialect;
 use mmc_proto::frame::{CommandFrame, CommandText, LongFrame, ResponseFrame};
@@ -42,6 +44,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rpmb", rpmb),
     ("spi", spi),
     ("machines", machines),
+    ("trace_text", trace_text),
+    ("trace_binary", trace_binary),
+    ("tables", tables),
 ];
 
 /// The command parser: what parses is emitted as it was, and everything has a text.

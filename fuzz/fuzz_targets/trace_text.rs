@@ -1,0 +1,4 @@
+//! `cargo fuzz run trace_text --features libfuzzer`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mmc_fuzz::trace_text(data));
