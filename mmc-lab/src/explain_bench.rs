@@ -23,6 +23,8 @@ pub struct Measured {
     pub events: u64,
     /// Time of the processor for reading and analysing, without making the text.
     pub busy: Duration,
+    /// Most memory that the program had, where the system tells.
+    pub memory: Option<u64>,
 }
 
 /// A trace that never was: a flusher's 512 KiB writes, a journal and a reader, [`DEPTH`] requests in flight, a request
@@ -139,7 +141,14 @@ pub fn measure(bytes: u64) -> Result<Measured, String> {
     if found.events != made.events || found.report.unmatched > 0 {
         return Err(format!("{} of {} made events were read", found.events, made.events));
     }
-    Ok(Measured { bytes, events: made.events, busy })
+    Ok(Measured { bytes, events: made.events, busy, memory: memory() })
+}
+
+/// The high-water mark of this program's memory.
+fn memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -144,3 +144,117 @@ proptest! {
         prop_assert_eq!((&found.task, found.sector), (&exact.task, exact.sector));
     }
 }
+
+/// What `explain` says of a text.
+fn explained(text: &[u8]) -> mmc_lab::cli::explain::Explanation {
+    mmc_lab::cli::explain::explain_input(&mut &text[..], "the trace", ALL).unwrap()
+}
+
+fn lines() -> Vec<&'static [u8]> {
+    TRACE.split_inclusive(|&b| b == b'\n').collect()
+}
+
+/// Requests, waits by class, the longest wait.
+fn essence(r: &Report) -> (u64, String, String) {
+    (r.requests, format!("{:?}", r.classes), format!("{:?}", r.victims.first()))
+}
+
+#[test]
+fn lines_of_others_between_change_nothing_and_what_is_no_line_is_counted() {
+    let whole = explained(&TRACE);
+    let (mut text, mut odd) = (Vec::new(), 0);
+    for (i, line) in lines().into_iter().enumerate() {
+        text.extend_from_slice(line);
+        match i % 7 {
+            // Another disk, a kernel log, another tool's line, a mark that quotes a line, and what no tool writes.
+            0 => text.extend_from_slice(b"   x-1 [001] .... 1.0: block_rq_issue: 8,0 R 4096 () 64 + 8 [x]\n"),
+            1 => text.extend_from_slice(b"   x-1 [001] .... 1.0: sched_switch: prev_comm=x ==> next_comm=block_rq_issue\n"),
+            2 => text.extend_from_slice(b"   x-1 [001] .... 1.0: tracing_mark_write: y-1 [0] .... 1.0: block_getrq: 179,0 R 1 + 2 [x]\n"),
+            3 => {
+                text.extend_from_slice(b"[ 1094.1] INFO: task jbd2 blocked\n");
+                odd += 1;
+            }
+            4 => {
+                text.extend_from_slice(b"\x00\xff\xfeELF\x7f block_rq_issue: \x00\x00]\n");
+                odd += 1;
+            }
+            5 => text.extend_from_slice(b"\r\n\n"),
+            _ => {}
+        }
+    }
+    let found = explained(&text);
+    assert_eq!(essence(&found.report), essence(&whole.report));
+    assert_eq!(found.events, whole.events);
+    let notes = found.notes.join("\n");
+    assert!(notes.contains(&format!("{odd} of ")) && notes.contains("8,0 with"), "{notes}");
+}
+
+#[test]
+fn every_line_twice_makes_no_wait_longer_and_none_negative() {
+    let twice: Vec<u8> = lines().into_iter().flat_map(|line| [line, line]).flatten().copied().collect();
+    let (once, found) = (explained(&TRACE).report, explained(&twice).report);
+    check(&found);
+    assert!(found.victims[0].wait <= once.victims[0].wait, "{:?}", found.victims[0]);
+    assert!(found.victims[0].wait >= once.victims[0].wait / 2, "{:?}", found.victims[0]);
+    // The whole trace twice, one behind the other: the clock goes back, and that is said.
+    let again = explained(&[&TRACE[..], &TRACE].concat());
+    check(&again.report);
+    assert_eq!(again.report.clock.backwards, 1);
+    assert!(again.notes.iter().any(|n| n.contains("earlier than the event before")), "{:?}", again.notes);
+    assert_eq!(again.report.victims[0].wait, once.victims[0].wait);
+}
+
+#[test]
+fn lines_out_of_order_are_used_and_the_clock_is_named() {
+    let mut shuffled = lines();
+    let mut random = 1_u64;
+    for i in (0..shuffled.len() - 5).rev() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        shuffled.swap(i, i + (random >> 33) as usize % 5);
+    }
+    let (whole, found) = (explained(&TRACE), explained(&shuffled.concat()));
+    check(&found.report);
+    assert!(found.report.clock.backwards > 100 && !found.report.clock.ordered);
+    assert!(found.notes.iter().any(|n| n.contains("the file is not in order")), "{:?}", found.notes);
+    assert_eq!(found.events, whole.events);
+    // A request whose completion came before its issue never ends: it is told as not done, not as a wait that ended.
+    let longest =
+        |r: &Report| r.victims.iter().filter(|v| v.completed.is_some()).map(|v| v.wait).max().unwrap();
+    let (longest, was) = (longest(&found.report), longest(&whole.report));
+    assert!(longest.abs_diff(was) < was / 10, "{longest} {was}");
+    assert!(
+        found.report.unfinished > 0
+            && found.notes.iter().any(|n| n.contains("not done when the trace ended"))
+    );
+}
+
+#[test]
+fn a_file_of_something_else_is_refused_and_named() {
+    let image: Vec<u8> = (0..200_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for foreign in [
+        &image[..],
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+        b"{\"jobs\": []}",
+        b"<html>\n<body>block_rq_issue</body>\n",
+    ] {
+        let e = mmc_lab::cli::explain::explain_input(&mut &foreign[..], "it", ALL).unwrap_err();
+        let text = e.to_string();
+        assert!(e.status() == 1 && text.contains("holds no block event") && !text.contains('\n'), "{text}");
+    }
+}
+
+/// Five times the trace, and hardly more memory: of what is done nothing is kept but its time.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_does_not_grow_with_the_trace() {
+    let most = |size: &str| {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_mmc-lab"))
+            .args(["bench", "explain", "--size", size])
+            .output()
+            .unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        object["most_memory_bytes"].as_u64().unwrap()
+    };
+    let (small, large) = (most("8M"), most("40M"));
+    assert!(large < small + (6 << 20), "{small} for 8 MiB, {large} for 40 MiB");
+}

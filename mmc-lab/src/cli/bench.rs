@@ -114,7 +114,7 @@ fn explain(size: &str) -> ExitCode {
             let seconds = m.busy.as_secs_f64().max(1e-9);
             let value = serde_json::json!({
                 "bytes": m.bytes, "events": m.events, "processor_s": seconds,
-                "events_per_s": (m.events as f64 / seconds).round(),
+                "events_per_s": (m.events as f64 / seconds).round(), "most_memory_bytes": m.memory,
             });
             output::print("bench", &output::json(value), ExitCode::SUCCESS)
         }
