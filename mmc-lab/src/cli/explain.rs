@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,6 +15,8 @@ use crate::units::{format_size, format_time, parse_time};
 
 /// Victims shown in the text unless `--top` asks for more.
 const SHOWN: usize = 10;
+/// Lines read between two looks at the progress.
+const SHOWN_EACH: u64 = 200_000;
 /// Devices told apart: more are in no machine, but may be in a broken file.
 const DEVICES: usize = 256;
 /// Other devices named in a note.
@@ -141,14 +143,27 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
     let name = crate::output::named(&args.file);
     let unreadable = |error: io::Error| Failure::Input(format!("cannot read {name}: {error}"));
     let mut found = Reading::new(options, args.out.is_some(), wanted);
+    let bar = io::stderr().is_terminal().then(indicatif::ProgressBar::new_spinner);
+    let mut each = |line| {
+        found.line(line);
+        if found.lines.is_multiple_of(SHOWN_EACH)
+            && let Some(bar) = &bar
+        {
+            bar.set_message(format!("{} million lines", found.lines / 1_000_000));
+            bar.tick();
+        }
+    };
     let end = if args.file == Path::new("-") {
         let mut input = crate::trace::plain(io::BufReader::new(io::stdin())).map_err(unreadable)?;
-        crate::trace::read(&mut *input, |line| found.line(line)).map(|()| 1)
+        crate::trace::read(&mut *input, &mut each).map(|()| 1)
     } else {
         // What cannot be opened is told at once; what cannot be read to its end, with what there is of it.
         std::fs::File::open(&args.file).map_err(unreadable)?;
-        crate::trace::read_file(&args.file, |line| found.line(line))
+        crate::trace::read_file(&args.file, &mut each)
     };
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
     let mut found = found.conclude(&name, end)?;
     if let Some(log) = &args.dmesg {
         let mut text = Vec::new();
