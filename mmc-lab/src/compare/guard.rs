@@ -114,6 +114,8 @@ pub struct Guard {
     idle: u64,
     longest_hold: u64,
     hold: u64,
+    /// Idling that may have been for the owner of the write slot.
+    kept: u64,
     last_write: Option<u32>,
 }
 
@@ -140,6 +142,7 @@ impl Guard {
             idle: 0,
             longest_hold: 0,
             hold: 0,
+            kept: 0,
             last_write: None,
         }
     }
@@ -229,13 +232,19 @@ impl Guard {
     /// as that is known.
     pub fn dispatched(&mut self, slot: usize, last: bool, read: bool, expected: u64, now: u64) {
         let Some(open) = self.open.get(slot).copied().flatten().filter(|_| self.on) else { return };
-        // F1: a hold for a write slot that succeeded saved a switch and is free.
-        let slot_hold = !read && open.sync && self.last_write == Some(open.pid);
-        if self.hold > 0 && !slot_hold {
-            self.idle += self.hold;
-            self.longest_hold = self.longest_hold.max(self.hold);
+        // F1: idling for the owner of a write slot saved a switch and is free if the next write is its own; reads may
+        // come between.
+        let owner = self.last_write.filter(|pid| self.streams.get(pid).is_some_and(|s| s.sync));
+        let kept = self.kept + std::mem::take(&mut self.hold);
+        if read && owner.is_some() {
+            self.kept = kept;
+        } else {
+            self.kept = 0;
+            if owner != Some(open.pid) {
+                self.idle += kept;
+                self.longest_hold = self.longest_hold.max(kept);
+            }
         }
-        self.hold = 0;
         if !read {
             self.last_write = Some(open.pid);
         }
@@ -417,6 +426,30 @@ mod tests {
         g.dispatched(1, true, true, 0, 29 * MS);
         g.completed(0, 0, 30 * MS);
         assert_eq!(broken(&g), ["F1", "F7"]);
+    }
+
+    #[test]
+    fn idling_for_the_owner_of_a_slot_is_free_only_if_it_writes_next() {
+        for (next, free) in [(1, true), (2, false)] {
+            let mut g = Guard::new("ftb", &card(), 8);
+            let serve = |g: &mut Guard, pid: u32, read: bool, now: u64| {
+                g.admitted(0, &wanted(pid, true), 0, now);
+                g.dispatched(0, true, read, 0, now);
+                g.completed(0, 0, now + 1);
+                g.done(0, 1, now + 1);
+            };
+            serve(&mut g, 1, false, 0);
+            for i in 0..3 {
+                g.idled(9 * MS);
+                serve(&mut g, 3, true, 10 * MS * (i + 1));
+            }
+            serve(&mut g, next, false, 40 * MS);
+            // All of it may have been one hold, so only the second time it is too much.
+            g.idled(9 * MS);
+            serve(&mut g, 3, true, 50 * MS);
+            serve(&mut g, 4, false, 60 * MS);
+            assert_eq!(broken(&g).contains(&"F1"), !free, "{next}");
+        }
     }
 
     #[test]

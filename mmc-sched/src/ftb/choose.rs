@@ -10,12 +10,12 @@ use mmc_time::{Duration, Instant};
 /// The device is kept free for a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    /// For the one that has the write slot: costs nothing if its request comes, as it saves a change.
+    /// For the one that has the write slot.
     slot: bool,
     stream: usize,
     since: Instant,
-    /// What it has cost so far.
-    paid: Duration,
+    /// How long it lasted before that; not counted here if it is for the slot.
+    before: Duration,
 }
 
 /// What would go out.
@@ -33,37 +33,47 @@ const WAIT: Pick = Pick::Wait { at: None, completion: true };
 const LIFT: i64 = 1 << 40;
 
 impl<const N: usize, const D: usize> Ftb<N, D> {
-    /// Counts what may be spent on idling up to now, and what the hold cost, if there was one.
+    /// Counts what may be spent on idling up to now, and what the hold cost, if there was one. What is kept for the
+    /// one that has the write slot costs nothing if it writes next, as that saves a change; reads may come between.
     pub(super) fn settle(&mut self, now: Instant) -> Option<Hold> {
         let share = i64::from(self.settings.idle_share);
         let cap = signed(self.settings.idle_cap.as_nanos()).saturating_mul(share);
         let passed = signed((now - self.banked).as_nanos());
         self.banked = now;
         self.bank = self.bank.saturating_add(passed).min(cap);
-        let mut hold = self.hold.take()?;
-        let length = now - hold.since;
-        hold.paid += length;
-        self.stats.idle += length;
-        self.bank = self.bank.saturating_sub(signed(length.as_nanos()).saturating_mul(share));
-        if hold.slot && self.stream(hold.stream).len > 0 {
-            let back = signed(hold.paid.as_nanos()).saturating_mul(share);
-            self.bank = self.bank.saturating_add(back).min(cap);
-            self.stats.idle = self.stats.idle.saturating_sub(hold.paid);
-            return None;
+        let mut hold = self.hold.take();
+        let length = hold.map_or(Duration::ZERO, |h| now - h.since);
+        if hold.is_some_and(|h| h.slot) {
+            self.kept += length;
         }
-        self.stats.longest_hold = self.stats.longest_hold.max(hold.paid);
-        Some(hold)
+        if self.writer.is_some_and(|w| self.stream(w).len > 0) {
+            self.kept = Duration::ZERO;
+        }
+        hold = hold.filter(|h| !h.slot);
+        if let Some(h) = &mut hold {
+            h.before += length;
+            let all = h.before;
+            self.pay(length, all);
+        }
+        hold
+    }
+    /// Idling that is not free, and how long all of that hold was.
+    fn pay(&mut self, length: Duration, all: Duration) {
+        self.stats.idle += length;
+        self.stats.longest_hold = self.stats.longest_hold.max(all);
+        let cost = signed(length.as_nanos()).saturating_mul(self.settings.idle_share.into());
+        self.bank = self.bank.saturating_sub(cost);
     }
     /// A hold that goes on is one hold.
     pub(super) fn carry(&mut self, held: Option<Hold>) {
         if let (Some(old), Some(new)) = (held, &mut self.hold) {
             if (old.slot, old.stream) == (new.slot, new.stream) {
-                new.paid = old.paid;
+                new.before = old.before;
             }
         }
     }
     fn hold(&mut self, slot: bool, stream: usize, until: Instant, now: Instant) -> Pick {
-        self.hold = Some(Hold { slot, stream, since: now, paid: Duration::ZERO });
+        self.hold = Some(Hold { slot, stream, since: now, before: Duration::ZERO });
         Pick::Wait { at: Some(until), completion: self.out > 0 }
     }
     /// When the oldest of stream `i` comes of age, after which the stream would send another one.
@@ -148,7 +158,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
     }
 
     /// How far stream `i` is ahead of virtual time; the least goes first. What somebody waits for has a head start
-    /// of one command nobody waits for (`quantum`), which it could not have got in its way anyhow.
+    /// of one command nobody waits for (`quantum`, 0 until it is known), which it could not have got in its way anyhow.
     fn key(&self, pool: &Pool<'_>, i: usize, quantum: u64) -> i64 {
         let s = self.stream(i);
         let head = if s.sync { scaled(quantum, s.weight) } else { 0 };
@@ -178,7 +188,8 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         self.end_covers(pool);
         self.pass_time();
         let flushing = self.all().any(|(_, s)| !s.sync && (s.writes > 0 || s.out > 0));
-        let quantum = if flushing { self.model.est(Op::Write, self.chunk()) } else { 0 };
+        let head_start = flushing && self.model.wrote();
+        let quantum = if head_start { self.model.est(Op::Write, self.chunk()) } else { 0 };
         let waiting = self.all().filter(|(i, s)| s.len > 0 && self.ready(pool, *i));
         let least = waiting.map(|(i, s)| (self.key(pool, i, quantum), !s.sync, s.turn, i)).min();
         let Some((key, _, _, i)) = least else {
@@ -210,7 +221,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
 
     /// Virtual time is the least start tag of those that wait; idle streams are taken along now and then, so that
     /// the numbers may wrap.
-    fn pass_time(&mut self) {
+    pub(super) fn pass_time(&mut self) {
         let waiting = self.all().filter(|(_, s)| s.len > 0);
         let least = waiting.map(|(_, s)| s.start.since(self.virtual_now)).min();
         self.virtual_now = self.virtual_now.plus(least.unwrap_or(0).max(0));
@@ -330,6 +341,9 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         if !op.is_read() {
             self.wrote_last = Some(i);
             if self.writer != Some(i) {
+                // What was kept free for the last one was in vain.
+                let kept = core::mem::take(&mut self.kept);
+                self.pay(kept, kept);
                 (self.writer, self.used, self.count) = (Some(i), 0, 0);
                 self.stats.slots = self.stats.slots.saturating_add(1);
             }

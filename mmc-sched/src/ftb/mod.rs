@@ -13,7 +13,7 @@
 //! are one for the fairness.
 //!
 //! *Work per call*: O(log n) in the requests of one stream; `pick` a few passes over the at most 64 streams and
-//! the at most 32 commands at the device. Nothing looks at another stream's requests but at its head.
+//! the at most 32 commands at the device, an arrival one over the streams. Nothing looks at another stream's requests but at its head.
 //!
 //! *Memory*: about 150 bytes a stream and 64 a command, nothing per request but what every policy finds in a slot.
 
@@ -173,6 +173,8 @@ pub struct Ftb<const N: usize = 64, const D: usize = 32> {
     bank: i64,
     banked: Instant,
     hold: Option<Hold>,
+    /// How long the device was kept free for the one that has the write slot since it was last seen.
+    kept: Duration,
     wake: Option<Instant>,
     last_sync: Option<Instant>,
     last_done: Instant,
@@ -213,6 +215,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
             bank: 0,
             banked: Instant::ZERO,
             hold: None,
+            kept: Duration::ZERO,
             wake: None,
             last_sync: None,
             last_done: Instant::ZERO,
@@ -466,6 +469,7 @@ impl<const N: usize, const D: usize> Policy for Ftb<N, D> {
         let i = self.stream_of(&r, now);
         pool.set_tag(slot, tag_of(i, None));
         self.arrived(pool, slot, r.is_sync(), now);
+        self.pass_time();
         let virtual_now = self.virtual_now;
         self.edit(i, |s| {
             if s.len == 0 {
@@ -486,6 +490,7 @@ impl<const N: usize, const D: usize> Policy for Ftb<N, D> {
         let i = back.map_or_else(|| self.stream_of(&r, now), |c| c.stream);
         pool.set_tag(slot, tag_of(i, None) | AHEAD);
         self.arrived(pool, slot, r.is_sync(), now);
+        self.pass_time();
         let virtual_now = self.virtual_now;
         self.edit(i, |s| {
             if s.len == 0 {

@@ -106,6 +106,10 @@ impl Model {
         let limit = if guess { est.saturating_mul(3) } else { w.a.saturating_mul(64) };
         limit.clamp(4_000_000, 128_000_000)
     }
+    /// A write was measured.
+    pub(super) fn wrote(&self) -> bool {
+        self.write.small_seen || self.write.large_seen
+    }
     /// No large write was seen for long: what a change of place costs cannot be told from what a write costs.
     pub(super) fn blind(&self) -> bool {
         self.write.since_large >= PATIENCE

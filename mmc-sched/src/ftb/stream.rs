@@ -74,9 +74,9 @@ pub(super) struct Stream {
     pub(super) seen: Instant,
     /// Pause between a completion and the next request; unknown at first.
     think: Option<u64>,
-    /// What changing to this stream costs, in ns; and how many more samples were far above than not, up to 3.
+    /// What changing to this stream costs, in ns; and whether the last sample was far above.
     pub(super) switch: u64,
-    switch_up: u8,
+    switch_up: bool,
     /// Requests up to this number are waited for by that stream.
     pub(super) cover: Option<(StreamId, u64)>,
 }
@@ -105,7 +105,7 @@ impl Stream {
             seen: now,
             think: None,
             switch: 0,
-            switch_up: 0,
+            switch_up: false,
             cover: None,
         }
     }
@@ -155,18 +155,16 @@ impl Stream {
             _ => Instant::ZERO,
         }
     }
-    /// A first command took so much more than expected. It must be so three times more often than not before
-    /// the cost grows: opening a unit happens to a sequential stream too, twice in a row by chance.
+    /// A first command took so much more than expected. It must be so twice in a row before the cost grows: a
+    /// stall, or a unit that is opened, happens to a stream that does not change place, too.
     pub(super) fn learn_switch(&mut self, extra: u64, est: u64) {
-        if extra > self.switch.saturating_add(est / 4) {
-            self.switch_up = self.switch_up.saturating_add(1).min(3);
-            if self.switch_up >= 3 {
-                self.switch = toward(self.switch, extra, 2);
-            }
-        } else {
+        let up = extra > self.switch.saturating_add(est / 4);
+        if !up {
             self.switch = toward(self.switch, extra, 4);
-            self.switch_up = self.switch_up.saturating_sub(1);
+        } else if self.switch_up {
+            self.switch = toward(self.switch, extra, 2);
         }
+        self.switch_up = up;
     }
 
     /// Queues a run. Its `deadline` in the pool is when its oldest member arrived.
