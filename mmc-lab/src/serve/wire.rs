@@ -303,7 +303,7 @@ mod tests {
             let r = request(command, flags, offset * unit + slip, length * unit as u32);
             match r.check(&EXPORT) {
                 Ok(Operation::Flush) => {}
-                Ok(_) => prop_assert!(r.offset + u64::from(r.length) <= EXPORT.size && r.offset % 512 == 0),
+                Ok(_) => prop_assert!(r.offset + u64::from(r.length) <= EXPORT.size && r.offset.is_multiple_of(512)),
                 Err(Errno::NoSpace) => prop_assert!(r.offset + u64::from(r.length) > EXPORT.size),
                 Err(e) => prop_assert_eq!(e, Errno::Invalid),
             }
