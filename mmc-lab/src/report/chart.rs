@@ -124,7 +124,7 @@ impl Canvas {
 /// About how wide a text is in the font of the pictures.
 #[must_use]
 pub fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 7.8
+    text.chars().count() as f64 * 8.3
 }
 
 /// A horizontal axis of waits, logarithmic, whole decades.
