@@ -41,10 +41,15 @@ fn word(lba: u64, stamp: u64) -> u64 {
 }
 
 impl Cells {
-    /// `sectors` sectors of zeros.
-    pub(super) fn new(sectors: u32) -> Self {
-        let cell = Cell { versions: vec![(ZEROS, 0)], open: false, listed: false };
-        Self { cells: vec![cell; sectors as usize], uncovered: Vec::new() }
+    /// `sectors` sectors that hold this stamp.
+    pub(super) fn new(sectors: u32, stamp: u64) -> Self {
+        let cell = |_| {
+            // So much that a long run needs no more.
+            let mut versions = Vec::with_capacity(6);
+            versions.push((stamp, 0));
+            Cell { versions, open: false, listed: false }
+        };
+        Self { cells: (0..sectors).map(cell).collect(), uncovered: Vec::with_capacity(sectors as usize) }
     }
     pub(super) fn len(&self) -> u64 {
         self.cells.len() as u64
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_read_shows_the_last_write_and_nothing_else() {
-        let mut c = Cells::new(8);
+        let mut c = Cells::new(8, ZEROS);
         assert!(c.shows(0, &[0; 8 * SECTOR], 1).is_ok());
         c.wrote(2, 2, 7, 1, false);
         assert!(c.shows(3, &sector(3, 7), 2).is_ok());
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_loss_of_power_brings_back_what_no_flush_covered() {
-        let mut c = Cells::new(2);
+        let mut c = Cells::new(2, ZEROS);
         for (n, stamp) in [(1, 5), (2, 6), (4, 7)] {
             c.wrote(0, 1, stamp, n, false);
         }
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_write_that_failed_leaves_either() {
-        let mut c = Cells::new(2);
+        let mut c = Cells::new(2, ZEROS);
         c.wrote(0, 1, 5, 1, true);
         c.may(0, 1, 6, 2);
         // A flush does not know either.
