@@ -62,7 +62,7 @@ pub fn trace_text(data: &[u8]) {
     let (found, end) = lines(&mut &data[..]);
     assert!(end.is_ok(), "bytes in memory are read to their end");
     // Binary records are no lines.
-    let is_binary = data.starts_with(b"tae") || data.get(1..4) == Some(b"aet");
+    let is_binary = data.get(1..4) == Some(b"tae") || data.starts_with(b"eat");
     if !is_binary && data.len() < 1 << 16 {
         let there =
             data.split(|&b| b == b'\n').count() - usize::from(data.last().is_none_or(|&b| b == b'\n'));

@@ -86,6 +86,7 @@ fn a_log_that_cannot_be_is_refused_by_line_and_field() {
     assert!(text("# t\n1 R 0 8 700\n2 W x 8 700\n").contains("line 3, field sector: `x`"));
     assert!(text("1 W 0 8\n").contains("field service_us: ``"));
     assert!(text("1 W 0 8000000000 9\n").contains("field sectors"));
+    assert!(text("1 W 0 65537 9\n").contains("field sectors"), "no command is so long");
     assert!(text("").contains("no data command") && text("hello\n").contains("no data command"));
 }
 

@@ -15,7 +15,7 @@ pub enum BadLog {
     Io(#[from] io::Error),
     /// A line of a device log is not one.
     #[error(
-        "line {line}, field {field}: `{text}` is no number; a device log has `t_us R|W sector sectors service_us`"
+        "line {line}, field {field}: `{text}` is no number that can be; a device log has `t_us R|W sector sectors service_us`"
     )]
     Field {
         /// From 1.
@@ -35,6 +35,8 @@ pub enum BadLog {
 
 /// Longest line in bytes.
 const LONGEST: u64 = 1 << 16;
+/// No host sends more sectors in a command (32 MiB); a number above is a slip, and would take for ever to be fitted.
+const MOST_SECTORS: u32 = 1 << 16;
 
 /// Reads a device log (`t_us R|W sector sectors service_us …`, `#` begins a comment) or the text of ftrace; which of
 /// the two, its lines say.
@@ -75,8 +77,8 @@ fn device_line(line: u64, read: bool, fields: &[&str]) -> Result<Option<Op>, Bad
         text.parse::<u64>().map_err(|_| BadLog::Field { line, field, text: text.to_owned() })
     };
     let (sector, sectors, service) = (number(0, "sector")?, number(1, "sectors")?, number(2, "service_us")?);
-    let too_many = |_| BadLog::Field { line, field: "sectors", text: sectors.to_string() };
-    let sectors = u32::try_from(sectors).map_err(too_many)?;
+    let too_many = || BadLog::Field { line, field: "sectors", text: sectors.to_string() };
+    let sectors = u32::try_from(sectors).ok().filter(|&n| n <= MOST_SECTORS).ok_or_else(too_many)?;
     Ok((sectors > 0).then_some(Op { read, sector, sectors, service_us: service as f64 }))
 }
 
@@ -111,6 +113,7 @@ impl Trace {
             Kind::Complete => {
                 if let Some((at, read, sectors)) = device.issued.remove(&e.sector)
                     && e.sectors == sectors
+                    && sectors <= MOST_SECTORS
                 {
                     let service_us = e.at.saturating_sub(at.max(device.last)) as f64 / 1e3;
                     device.ops.push(Op { read, sector: e.sector, sectors, service_us });
