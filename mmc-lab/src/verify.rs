@@ -259,6 +259,25 @@ pub fn write(target: &mut impl Target, seed: u64, progress: &mut dyn FnMut(u64))
     Ok(unwritten)
 }
 
+/// The seed of the first sector that [`write()`] has written, wherever it was meant to go; the others must agree with it.
+/// `None`: there is no such sector, which takes as long to find out as reading all of it.
+///
+/// # Errors
+/// One that is not of single sectors: see [`carries_on`].
+pub fn find_seed(target: &mut impl Target) -> io::Result<Option<u64>> {
+    let mut found = None;
+    each(target, &mut |_| (), &mut |number, held| {
+        let word =
+            |i| held.and_then(|h: &[u8]| h.chunks_exact(8).nth(i)?.try_into().ok()).map(u64::from_le_bytes);
+        if let (Some(held), Some(said), Some(seed)) = (held, word(0), word(1)) {
+            let fits = |number| wrong_words(number, seed, held) <= TOLERANCE;
+            found = (fits(said) || fits(number)).then_some(seed);
+        }
+        found.is_none()
+    })?;
+    Ok(found)
+}
+
 /// Reads the whole target and says what became of what [`write()`] wrote.
 ///
 /// # Errors
@@ -266,6 +285,21 @@ pub fn write(target: &mut impl Target, seed: u64, progress: &mut dyn FnMut(u64))
 pub fn read(target: &mut impl Target, seed: u64, progress: &mut dyn FnMut(u64)) -> io::Result<Report> {
     let sectors = target.size() / SECTOR as u64;
     let mut report = Report { sectors, ..Report::default() };
+    each(target, progress, &mut |number, held| {
+        report.add(number, held.map_or(Fate::Unreadable, |held| judge(number, sectors, seed, held)));
+        true
+    })?;
+    report.close();
+    Ok(report)
+}
+
+/// Shows `see` all sectors, those that cannot be read as `None`, as long as it wants more.
+fn each(
+    target: &mut impl Target,
+    progress: &mut dyn FnMut(u64),
+    see: &mut dyn FnMut(u64, Option<&[u8]>) -> bool,
+) -> io::Result<()> {
+    let sectors = target.size() / SECTOR as u64;
     let mut buf = vec![0; CHUNK];
     let mut at = 0;
     while at < sectors * SECTOR as u64 {
@@ -283,15 +317,15 @@ pub fn read(target: &mut impl Target, seed: u64, progress: &mut dyn FnMut(u64)) 
                 Err(e) => return Err(e),
             };
             for (number, sector) in (at / SECTOR as u64..).zip(piece.chunks_exact(SECTOR)) {
-                let fate = if readable { judge(number, sectors, seed, sector) } else { Fate::Unreadable };
-                report.add(number, fate);
+                if !see(number, readable.then_some(sector)) {
+                    return Ok(());
+                }
             }
         }
         at += n as u64;
         progress(n as u64);
     }
-    report.close();
-    Ok(report)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -411,6 +445,18 @@ mod tests {
     }
 
     #[test]
+    fn the_seed_stands_in_what_is_whole() {
+        let mut disk = Liar::new(3000, 24_000, true);
+        assert_eq!(find_seed(&mut disk).unwrap(), None);
+        write(&mut disk, 77, &mut |_| ()).unwrap();
+        disk.dead = 0..8 * 512;
+        // Half a sector, and one whose own seed is wrong.
+        disk.bytes[8 * SECTOR + 200..9 * SECTOR].fill(0);
+        disk.bytes[9 * SECTOR + 8] ^= 1;
+        assert_eq!(find_seed(&mut disk).unwrap(), Some(77), "of the last round");
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut disk = Liar::new(8192, 8192, true);
         write(&mut disk, 7, &mut |_| ()).unwrap();
@@ -433,7 +479,7 @@ mod tests {
                 prop_assert_eq!(r.wraps.unwrap() % has as u64, 0);
             }
             let told: u64 = r.ranges.iter().map(|x| x.sectors).sum();
-            prop_assert_eq!(told, (has + more) as u64);
+            prop_assert!(told == (has + more) as u64 || r.more > 0 && r.ranges.len() == RANGES);
         }
     }
 }

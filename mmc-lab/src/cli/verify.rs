@@ -4,12 +4,13 @@ use crate::output;
 use crate::serve::client::Client;
 use crate::serve::socket::Address;
 use crate::units::format_size;
-use crate::verify::{Fate, Report, SECTOR, Target, read, write};
+use crate::verify::{Fate, Report, SECTOR, Target, find_seed, read, write};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 /// Fills a disk with numbered sectors, reads them back, and says where the data went, as f3write and f3read do
 #[derive(Clone, Debug, clap::Args)]
@@ -20,7 +21,8 @@ use std::process::ExitCode;
   mmc-lab serve --card fake-64gb --size 512M          a card to find out: it has an eighth of what it says
 
 Of a real card behind a device file read back what the card has, not what this machine remembers: write, take it out
-and put it in again, then read without --write.
+and put it in again, then read without --write and with the --seed that writing has told: a card that stores nothing may
+still hold an earlier run's.
 
   good         the sector holds what was written to it: together they are the usable size
   overwritten  it holds what was written to another: the card has less than it says
@@ -36,9 +38,9 @@ pub struct Args {
     /// Fill it first: EVERYTHING ON IT IS LOST
     #[arg(long)]
     write: bool,
-    /// Tells apart what several runs wrote; the same for writing and reading
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Tells apart what several runs wrote [default: writing, the time; reading, what the first whole sector says]
+    #[arg(long)]
+    seed: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -67,16 +69,17 @@ pub fn run(args: &Args) -> ExitCode {
             .and_then(|mut file| attempt(&mut file, args)),
     };
     match tried {
-        Ok(report) => {
+        Ok((seed, report)) => {
             let status = if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-            let text = if args.json { output::json(object(&report)) } else { text(&report) };
+            let text = if args.json { output::json(object(seed, &report)) } else { text(seed, &report) };
             output::print("verify", &text, status)
         }
         Err(e) => output::fail("verify", format_args!("{}: {e}", args.target), 1),
     }
 }
 
-fn attempt(target: &mut impl Target, args: &Args) -> Result<Report, String> {
+/// The seed, and what was found.
+fn attempt(target: &mut impl Target, args: &Args) -> Result<(u64, Report), String> {
     let size = target.size();
     if size < SECTOR as u64 {
         return Err(format!("it has {size} bytes, not one sector of {SECTOR}"));
@@ -89,22 +92,36 @@ fn attempt(target: &mut impl Target, args: &Args) -> Result<Report, String> {
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
             .with_prefix(what)
     };
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None if args.write => now(),
+        None => find_seed(target).map_err(|e| format!("reading: {e}"))?.ok_or(
+            "no sector holds what verify writes: fill it with --write, or say with --seed what it should hold",
+        )?,
+    };
     let mut unwritten = 0;
     if args.write {
         let bar = bar("writing");
-        unwritten = write(target, args.seed, &mut |n| bar.inc(n)).map_err(|e| format!("writing: {e}"))?;
+        unwritten = write(target, seed, &mut |n| bar.inc(n)).map_err(|e| format!("writing: {e}"))?;
         bar.finish_and_clear();
     }
     let bar = bar("reading");
-    let mut report = read(target, args.seed, &mut |n| bar.inc(n)).map_err(|e| format!("reading: {e}"))?;
+    let mut report = read(target, seed, &mut |n| bar.inc(n)).map_err(|e| format!("reading: {e}"))?;
     bar.finish_and_clear();
     report.unwritten = unwritten;
-    Ok(report)
+    Ok((seed, report))
+}
+
+/// A seed that no run before had, so that what those have left is not taken for this one's: microseconds, which every
+/// reader of JSON can hold.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_micros() as u64
 }
 
 const BYTES: u64 = SECTOR as u64;
 
-fn object(r: &Report) -> serde_json::Value {
+fn object(seed: u64, r: &Report) -> serde_json::Value {
     let ranges: Vec<_> = r
         .ranges
         .iter()
@@ -117,6 +134,7 @@ fn object(r: &Report) -> serde_json::Value {
         })
         .collect();
     json!({
+        "seed": seed,
         "sectors": r.sectors, "good": r.good, "overwritten": r.overwritten, "changed": r.changed,
         "corrupted": r.corrupted, "unreadable": r.unreadable, "unwritten": r.unwritten,
         "usable_bytes": r.good * BYTES, "wraps_at_bytes": r.wraps.map(|w| w * BYTES),
@@ -127,8 +145,8 @@ fn object(r: &Report) -> serde_json::Value {
 /// Ranges that the text shows.
 const SHOWN: usize = 20;
 
-fn text(r: &Report) -> String {
-    let mut out = String::new();
+fn text(seed: u64, r: &Report) -> String {
+    let mut out = format!("seed {seed}\n");
     for range in r.ranges.iter().take(SHOWN) {
         let (first, last) = (range.first, range.first + range.sectors - 1);
         let _ = write!(out, "sectors {first} to {last} ({}): ", format_size(range.sectors * BYTES));

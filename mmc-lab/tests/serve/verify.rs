@@ -6,7 +6,9 @@ use crate::lab::{Server, run, scratch};
 fn an_image_is_filled_and_what_happened_to_it_since_is_told() {
     let path = scratch("verify.img");
     std::fs::write(&path, vec![0; 3 << 20]).unwrap();
-    let (code, out, _) = run(&["verify", &path, "--write"]);
+    let (code, out, err) = run(&["verify", &path]);
+    assert!(code == 1 && out.is_empty() && err.contains("fill it with --write"), "{err}");
+    let (code, out, _) = run(&["verify", &path, "--write", "--seed", "9"]);
     assert_eq!(code, 0, "{out}");
     assert!(
         out.contains("sectors 0 to 6143 (3 MiB): good") && out.contains("usable: 3 MiB of 3 MiB"),
@@ -18,6 +20,7 @@ fn an_image_is_filled_and_what_happened_to_it_since_is_told() {
     std::fs::write(&path, bytes).unwrap();
     let (code, out, _) = run(&["verify", &path]);
     assert_eq!(code, 1);
+    assert!(out.starts_with("seed 9\n"), "it stands in the sectors: {out}");
     assert!(out.contains("sectors 17 to 17 (512 B): changed"), "{out}");
     assert!(out.contains("sector 3000 holds what was written to sector 1000"), "{out}");
     let (code, out, _) = run(&["verify", &path, "--seed", "2", "--json"]);
@@ -29,6 +32,28 @@ fn an_image_is_filled_and_what_happened_to_it_since_is_told() {
         assert!(err.contains(why), "{err}");
     }
     assert_eq!(run(&["verify", "nbd://192.0.2.1:10809"]).0, 2);
+}
+
+#[test]
+fn a_card_that_stores_nothing_is_not_good_because_it_was_filled_before() {
+    let path = scratch("stale.img");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let told = |args: &[&str]| {
+        let (code, out, err) = run(args);
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {err}"));
+        (code, report)
+    };
+    let (code, first) = told(&["verify", &path, "--write", "--json"]);
+    assert_eq!(code, 0, "{first}");
+    let stale = std::fs::read(&path).unwrap();
+    let (code, second) = told(&["verify", &path, "--write", "--json"]);
+    assert!(code == 0 && first["seed"] != second["seed"], "{second}");
+    // The second run's writes are lost.
+    std::fs::write(&path, stale).unwrap();
+    let (code, report) = told(&["verify", &path, "--json"]);
+    assert_eq!((code, &report["seed"]), (0, &first["seed"]), "it says whose data they are");
+    let (code, report) = told(&["verify", &path, "--json", "--seed", &second["seed"].to_string()]);
+    assert_eq!((code, &report["good"], &report["corrupted"]), (1, &0.into(), &2048.into()));
 }
 
 #[test]
