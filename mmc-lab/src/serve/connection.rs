@@ -18,8 +18,8 @@ pub const MAX_REQUESTS: usize = 64;
 pub const MAX_BYTES: usize = 2 * MAX_PAYLOAD as usize;
 /// A handshake takes no longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A message that has begun takes no longer to come.
-const MESSAGE: Duration = Duration::from_secs(30);
+/// A message that has begun takes no longer to come; tests do not wait half a minute.
+const MESSAGE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 30_000 });
 
 /// What the worker hears.
 #[derive(Debug)]
@@ -258,6 +258,8 @@ fn read(
         // What is refused moves nothing to the client.
         let moves = if checked.is_ok() { request.moves() } else { request.payload() };
         let permit = budget.take(moves as usize);
+        // The client is not to blame for that wait.
+        stream.get_mut().limit(Some(MESSAGE));
         if gone.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -288,6 +290,7 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_client_waits_for_its_own_answers_only() {
@@ -306,5 +309,36 @@ mod tests {
         // One that is larger than all of it would wait for ever.
         drop(a.take(MAX_BYTES + 1));
         assert_eq!(*a.held.lock().unwrap(), (0, 0));
+    }
+
+    #[test]
+    fn a_message_is_not_late_because_the_server_was() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = Stream::Unix(theirs);
+        let (to, messages) = channel();
+        let reader = thread::spawn(move || {
+            let export = Export { size: 1 << 20, min_block: 512, read_only: false };
+            let (answers, _sent) = channel();
+            let stream = BufReader::new(Timed::new(Stream::Unix(ours)));
+            read(stream, 1, &export, &to, &answers, &AtomicBool::new(false))
+        });
+        let ask = |command, cookie| Request { flags: 0, command, cookie, offset: 0, length: 512 }.bytes();
+        for cookie in 0..MAX_REQUESTS as u64 {
+            client.write_all(&ask(wire::command::READ, cookie)).unwrap();
+        }
+        let mut held: Vec<Message> = messages.iter().take(MAX_REQUESTS).collect();
+        client.write_all(&ask(wire::command::WRITE, 99)).unwrap();
+        thread::sleep(MESSAGE + MESSAGE / 2);
+        client.write_all(&[7; 512]).unwrap();
+        assert!(messages.try_recv().is_err(), "it has no room yet");
+        held.pop();
+        match messages.recv() {
+            Ok(Message::Request(incoming)) => {
+                assert_eq!((incoming.request.cookie, incoming.data), (99, vec![7; 512]))
+            }
+            other => panic!("{other:?}: {:?}", reader.join()),
+        }
+        drop(client);
+        assert_eq!(reader.join().unwrap(), Ok(()));
     }
 }
