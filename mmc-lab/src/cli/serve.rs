@@ -4,7 +4,7 @@ use super::bonnie::parse_policies;
 use crate::output;
 use crate::serve::card::{self, Choice, Plan};
 use crate::serve::connection::{Message, Told, accept};
-use crate::serve::image::{self, Image};
+use crate::serve::image::{self, Image, Made};
 use crate::serve::socket::Address;
 use crate::serve::wire::{Export, Operation};
 use crate::serve::worker::{Pace, Report, Worker};
@@ -122,8 +122,8 @@ impl Args {
             let card = Choice::new(&name, timing.as_deref(), size, seed)?;
             Ok(Plan { card, name: name.clone(), policy: policy.clone(), script: script.clone(), cache })
         };
-        // A name or a size that cannot be is wrong usage; with an image its length may decide yet.
-        if self.image.is_none() || size.is_some() {
+        // A name or a size that cannot be is wrong usage; with an image that is there its length may decide yet.
+        if self.image.as_ref().is_none_or(|path| !path.exists()) || size.is_some() {
             plan_of(size)?;
         }
         Ok(Wanted { plan_of: Box::new(plan_of), size, pace, address })
@@ -148,9 +148,12 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn serve(args: &Args, wanted: Wanted) -> Result<Report, String> {
+    // What was made for it goes if the server does not start.
+    let mut made = Made::default();
     let file = match &args.image {
         Some(path) => {
-            let (file, length) = image::open(path)?;
+            let (file, length, new) = image::open(path)?;
+            made = new;
             Some((file, length))
         }
         None => None,
@@ -188,6 +191,8 @@ fn serve(args: &Args, wanted: Wanted) -> Result<Report, String> {
     // The worker may have ended already.
     ctrlc::set_handler(move || drop(stop.send(Message::Stop)))
         .map_err(|e| format!("cannot wait for Ctrl-C: {e}"))?;
+    image.as_ref().map_or(Ok(()), Image::lengthen)?;
+    made.keep();
     eprintln!("mmc-lab serve: listening on {address}: {}", stack.description);
     accept(listener, Told { export, description: stack.description.clone() }, to_worker);
     let mut say = |what: &str| eprintln!("mmc-lab serve: {what}");

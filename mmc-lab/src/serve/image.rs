@@ -8,8 +8,8 @@ use mmc_mock::storage::Storage;
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 /// Sectors of a chunk, 256 KiB as in [`Storage`].
 const CHUNK: u64 = 512;
@@ -25,7 +25,7 @@ pub struct Image {
     file: File,
     /// Sectors of the file, and of the card's storage.
     sectors: u64,
-    /// It was a single hole when it was opened: there is nothing to load.
+    /// It was empty when it was opened: there is nothing to load.
     blank: bool,
     /// Chunks that the card has.
     loaded: HashSet<u64>,
@@ -35,45 +35,85 @@ pub struct Image {
     dirty: Vec<(u64, u64)>,
 }
 
-/// Opens or makes the file; its length, 0 if it is new.
+/// A file that was made and is removed with this, unless it is [kept](Self::keep).
+#[derive(Debug, Default)]
+pub struct Made(Option<PathBuf>);
+
+impl Made {
+    /// It stays.
+    pub fn keep(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Somebody else may have removed it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Opens or makes the file; its length, 0 if it is new; what removes it again if it was made.
 ///
 /// # Errors
 /// One line: it cannot be opened, is no regular file, or another server has it.
-pub fn open(path: &Path) -> Result<(File, u64), String> {
+pub fn open(path: &Path) -> Result<(File, u64, Made), String> {
     let named = path.display();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let mut made = Made::default();
+    let file = options.open(path).or_else(|e| {
+        if e.kind() != io::ErrorKind::NotFound {
+            return Err(e);
+        }
+        let file = options.create(true).truncate(false).open(path)?;
+        made = Made(Some(path.to_owned()));
+        Ok(file)
+    });
     let file = file.map_err(|e| format!("{named}: {e}"))?;
     let meta = file.metadata().map_err(|e| format!("{named}: {e}"))?;
     if !meta.is_file() {
         return Err(format!("{named} is no regular file: an image is a file as long as the card"));
     }
     match file.try_lock() {
-        Ok(()) => Ok((file, meta.len())),
-        Err(TryLockError::WouldBlock) => Err(format!("{named} is in use by another mmc-lab serve")),
+        Ok(()) => Ok((file, meta.len(), made)),
+        Err(TryLockError::WouldBlock) => {
+            // Both have made it.
+            made.keep();
+            Err(format!("{named} is in use by another mmc-lab serve"))
+        }
         Err(TryLockError::Error(e)) => Err(format!("{named}: cannot lock it: {e}")),
     }
 }
 
 impl Image {
-    /// The file for a card that stores `sectors`; a new file becomes as long, without taking room.
+    /// The file for a card that stores `sectors`; an empty one is not touched before it is [`lengthen`](Self::lengthen)ed.
     ///
     /// # Errors
     /// One line: it has another length.
     pub fn new(file: File, sectors: u64) -> Result<Self, String> {
-        let fail = |e: io::Error| format!("the image: {e}");
-        if file.metadata().map_err(fail)?.len() == 0 {
-            file.set_len(sectors * 512).map_err(fail)?;
-        }
-        let meta = file.metadata().map_err(fail)?;
-        if meta.len() != sectors * 512 {
+        let length = file.metadata().map_err(|e| format!("the image: {e}"))?.len();
+        let blank = length == 0;
+        if !blank && length != sectors * 512 {
             return Err(format!(
-                "the image has {} bytes and the card stores {}: give --size, another card or another image",
-                meta.len(),
+                "the image has {length} bytes and the card stores {}: give --size, another card or another image",
                 sectors * 512
             ));
         }
-        let blank = meta.blocks() == 0;
         Ok(Self { file, sectors, blank, loaded: HashSet::new(), solid: HashSet::new(), dirty: Vec::new() })
+    }
+
+    /// An empty file becomes as long as the card, without taking room.
+    ///
+    /// # Errors
+    /// One line: the file system has none of this length.
+    pub fn lengthen(&self) -> Result<(), String> {
+        if self.blank {
+            self.file.set_len(self.sectors * 512).map_err(|e| format!("the image: {e}"))?;
+        }
+        Ok(())
     }
 
     /// The sectors of the storage behind these of the card (a card that lies about its size wraps around), in pieces that
@@ -198,6 +238,7 @@ impl Image {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use std::os::unix::fs::MetadataExt;
     use std::rc::Rc;
 
     fn door(storage: &Rc<RefCell<Storage>>) -> Door {
@@ -208,8 +249,9 @@ mod tests {
     fn file(name: &str) -> (std::path::PathBuf, File) {
         let path = std::env::temp_dir().join(format!("mmc-lab-image-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let (file, len) = open(&path).unwrap();
+        let (file, len, mut made) = open(&path).unwrap();
         assert_eq!(len, 0);
+        made.keep();
         (path, file)
     }
 
@@ -219,6 +261,8 @@ mod tests {
         let storage = Rc::new(RefCell::new(Storage::new(1 << 20)));
         let mut door_1 = door(&storage);
         let mut image = Image::new(new, 1 << 20).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "the server may yet fail to start");
+        image.lengthen().unwrap();
         for (lba, byte) in [(3, 1), (511, 2), (1_048_575, 3), (9000, 0)] {
             image.load(lba, 1, &mut door_1).unwrap();
             storage.borrow_mut().write(lba * 512, &[byte; 512]).unwrap();
@@ -231,7 +275,7 @@ mod tests {
         drop(image);
 
         let storage = Rc::new(RefCell::new(Storage::new(1 << 20)));
-        let (again, len) = open(&path).unwrap();
+        let (again, len, _) = open(&path).unwrap();
         assert_eq!(len, 1 << 29);
         let mut image = Image::new(again, 1 << 20).unwrap();
         let mut door_2 = door(&storage);
@@ -254,6 +298,7 @@ mod tests {
         let (path, new) = file("wraps");
         let storage = Rc::new(RefCell::new(Storage::new(1000)));
         let mut image = Image::new(new, 1000).unwrap();
+        image.lengthen().unwrap();
         storage.borrow_mut().write(0, &[5; 1024]).unwrap();
         storage.borrow_mut().write(998 * 512, &[6; 1024]).unwrap();
         image.wrote(2998, 4);
@@ -261,6 +306,32 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes[1023], bytes[1024], bytes[998 * 512], bytes.len()), (5, 0, 6, 512_000));
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_takes_no_room_may_hold_something() {
+        // As where a small file lies in its directory's entry, or has no place yet.
+        let (path, other) = file("inline");
+        other.set_len(1000 * 512).unwrap();
+        let mut image = Image::new(other.try_clone().unwrap(), 1000).unwrap();
+        other.write_all_at(&[8; 512], 512).unwrap();
+        let storage = Rc::new(RefCell::new(Storage::new(1000)));
+        image.load(1, 1, &mut door(&storage)).unwrap();
+        let mut sector = [0; 512];
+        storage.borrow_mut().read(512, &mut sector).unwrap();
+        assert_eq!(sector, [8; 512]);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_made_goes_and_one_that_was_there_stays() {
+        let (path, new) = file("made");
+        drop(new);
+        drop(open(&path).unwrap());
+        assert!(path.exists(), "it was there");
+        std::fs::remove_file(&path).unwrap();
+        drop(open(&path).unwrap());
+        assert!(!path.exists());
     }
 
     #[test]

@@ -123,13 +123,16 @@ fn many_requests_meet_in_the_scheduler_and_each_has_its_own_answer() {
         c.data(&mut data).unwrap();
         assert_eq!((error, Some(data[0])), (0, asked.remove(&cookie)));
     }
+    // On a busy machine all of them may have been one command; alone a write takes another time.
+    c.write(1 << 20, &block(1, 8), false).unwrap();
     drop((c, other));
     let report = server.stop();
     let disk = &report["disk"];
     assert!(disk["merged"].as_u64() > Some(10), "{report}");
     assert!(disk["depth_max"].as_u64() > Some(10), "{report}");
     assert!(disk["commands"].as_u64() < Some(81), "{report}");
-    assert!(report["waits"]["other"]["max_ms"].as_f64() > report["waits"]["other"]["mean_ms"].as_f64());
+    let waits = &report["waits"]["other"];
+    assert!(waits["max_ms"].as_f64() > waits["mean_ms"].as_f64(), "{report}");
     assert!(!order.is_sorted_by(|a, b| a > b), "answered in another order than asked: {order:?}");
 }
 
@@ -262,6 +265,22 @@ fn what_cannot_be_served_is_said_in_one_line() {
         assert_eq!((code, out.as_str(), err.lines().count()), (status, "", 1), "{all:?}: {err}");
         assert!(err.contains(why), "{all:?}: {err}");
     }
+    // No image is left behind by a server that did not start, and none is touched.
+    let (new, empty) = (scratch("new.img"), scratch("empty.img"));
+    std::fs::write(&empty, []).unwrap();
+    for path in [&new, &empty] {
+        for args in [
+            ["--size", "64M", "--fault", "every CMD2: no-answer"],
+            ["--size", "64M", "--listen", "unix:/nowhere/at/all"],
+            ["--size", "64M", "--card", "sandisk-sa16g"],
+        ] {
+            let all: Vec<&str> = ["serve", "--image", path].into_iter().chain(args).collect();
+            let (code, _, err) = run(&all);
+            assert!(code > 0 && err.lines().count() == 1, "{all:?}: {err}");
+        }
+    }
+    assert!(!std::path::Path::new(&new).exists());
+    assert!(image(&empty).is_empty());
     drop(server);
     // What a killed server left behind does not bar the way.
     let server = Server::start(&["--image", &held, "--card", "emmc"]);
