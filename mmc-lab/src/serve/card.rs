@@ -13,7 +13,10 @@ use mmc_mock::fault::{Action, Faulty, Medium, Script};
 use mmc_mock::storage::Storage;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, Wakes, zoo};
-use mmc_proto::host::{Capabilities, Host, Irq, IrqHandler, Operation, Progress, Slot, SubmitError};
+use mmc_proto::command::Command;
+use mmc_proto::host::{
+    Capabilities, Host, HostError, Irq, IrqHandler, Operation, Progress, Slot, SubmitError,
+};
 use mmc_sched::Limits;
 use mmc_time::{Duration, Instant};
 use std::fmt;
@@ -22,8 +25,8 @@ use std::fmt;
 pub const EMMC: &str = "emmc";
 /// Longest command in sectors, as on the HSDK.
 const MAX_SECTORS: u32 = 2048;
-/// Bytes of the descriptor ring, for 1 MiB in up to 256 segments.
-const RING: u32 = 8192;
+/// Bytes of the descriptor ring: for 1 MiB in up to 256 segments, once for what runs and once for what is prepared.
+const RING: u32 = 16 << 10;
 /// Requests that are known to the disk beyond what the scheduler holds.
 const SURPLUS: usize = 512;
 
@@ -149,8 +152,20 @@ impl Host for Wired {
     fn abort(&mut self, now: Instant) {
         self.host.abort(now);
     }
+    fn prepare(&mut self, cmd: Command, payload: BufBatch) -> Result<(), SubmitError<BufBatch>> {
+        self.host.prepare(cmd, payload)
+    }
+    fn submit_prepared(&mut self, until: Instant, now: Instant) -> Result<(), HostError> {
+        self.host.submit_prepared(until, now)
+    }
+    fn unprepare(&mut self) -> Option<(Command, BufBatch)> {
+        self.host.unprepare()
+    }
     fn slot(&mut self, now: Instant) -> Slot {
         self.host.slot(now)
+    }
+    fn sdio_interrupt(&mut self, enable: bool) {
+        self.host.sdio_interrupt(enable);
     }
 }
 
@@ -298,4 +313,30 @@ fn wire<C: Card + 'static>(card: Shared<C>, clock: &Clock) -> Result<(Wired, Dw<
     let service = Box::new(move || line.irq() && half.handle() == Irq::Wake);
     let next_event = Box::new(move || time.next_event());
     Ok((Wired { host: Box::new(host), service, next_event }, model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mmc_hal::Batch;
+
+    #[test]
+    fn the_next_command_is_prepared_while_one_runs() {
+        let config = SdConfig::new(Profile::named("ideal").unwrap(), 1);
+        let card = Shared::new(SdCard::new(config).unwrap());
+        let (mut host, _model) = wire(card, &Clock::new()).unwrap();
+        let mut batch = BufBatch::new(1);
+        batch.push(Buf(vec![0; 512]), 0, 512).unwrap();
+        let read = Command::read_single_block(7);
+        host.prepare(read, batch).unwrap();
+        let (cmd, back) = host.unprepare().expect("what was prepared");
+        assert_eq!((cmd, back.len()), (read, 1));
+        host.prepare(read, back).unwrap();
+        let refused = host.submit_prepared(Instant::NEVER, Instant::ZERO).unwrap_err();
+        assert!(
+            refused.to_string().contains("supply is off"),
+            "it is known, and the card is not up yet: {refused}"
+        );
+        assert!(host.unprepare().is_some() && host.unprepare().is_none());
+    }
 }
