@@ -92,7 +92,8 @@ where
 /// conversation over the bus, with the batch's data: `mmc_spi::drive`, or an adapter's. Over when the disk was shut down and
 /// nothing runs any more.
 ///
-/// Dropped halfway, the requests of its command fail ([`Stopped::Deserted`]), and what the card was doing the next
+/// Dropped halfway, the request of its command fails ([`Stopped::Deserted`]); if there were several in one command, each is
+/// sent again on its own, as after any error, by whoever serves next. And what the card was doing the next
 /// conversation has to stop, as `mmc_spi::drive` does; then it can be called again. It must not be forgotten
 /// (`mem::forget`) halfway: the requests of that command would never end.
 pub async fn serve<L, E, S, T, O, P>(
@@ -158,7 +159,7 @@ where
     .await
 }
 
-/// A command on its way; dropped with its future, its requests have failed.
+/// A command on its way; dropped with its future, its requests fail or are sent again.
 struct Running<'a, 'd, L, E, P, S, T, O>
 where
     L: Lock<Disk = Served<S, T, P::Buffer, O>>,
