@@ -277,6 +277,8 @@ pub(crate) struct Keeper<B> {
     pub(crate) cache_on: bool,
     /// To switch it on has failed, and nothing has worked since.
     pub(crate) cache_failed: bool,
+    /// It is on, or to be switched on before the next request.
+    pub(crate) caching: bool,
     pub(crate) barriers_on: bool,
 }
 
@@ -343,7 +345,20 @@ impl<B> Keeper<B> {
         self.care.cache &= !self.card.avoid.contains(Avoid::CACHE);
         if self.card.sd().and_then(|sd| sd.scr).is_some_and(|scr| scr.cmd_support() & 1 << 2 != 0) {
             self.agenda.add(Task::Find);
-        } else if self.care.cache && self.ext_csd().is_some_and(|e| e.get(CACHE_SIZE) > 0) {
+            // Whether it has one is in the registers that are to be found.
+            self.caching = self.care.cache;
+        } else {
+            self.caching = self.care.cache && self.ext_csd().is_some_and(|e| e.get(CACHE_SIZE) > 0);
+            if self.caching {
+                self.agenda.add(Task::CacheOn);
+            }
+        }
+    }
+
+    /// The extension registers were looked for.
+    pub(crate) fn found(&mut self) {
+        self.caching = self.care.cache && self.extensions.performance.is_some_and(|(_, set)| set.cache);
+        if self.caching {
             self.agenda.add(Task::CacheOn);
         }
     }
@@ -356,6 +371,7 @@ impl<B> Keeper<B> {
             self.agenda.add(Task::Barriers);
         } else {
             self.care.cache &= !self.cache_failed;
+            self.caching = self.care.cache;
             self.agenda.add(Task::Reset);
         }
         self.cache_failed = !well;

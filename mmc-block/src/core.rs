@@ -151,6 +151,8 @@ pub struct Core<S, T, B, O = ()> {
     /// Something was written since the last good flush; it was lost with the card's supply.
     pub(crate) dirty: bool,
     pub(crate) cache_lost: bool,
+    /// The card has a cache that is to be switched on, though it may be off at the moment.
+    pub(crate) caching: bool,
     /// Nothing more is accepted, but what is here goes on.
     pub(crate) closing: bool,
     pub(crate) generation: u32,
@@ -227,6 +229,7 @@ where
             since_flush: 1,
             dirty: false,
             cache_lost: false,
+            caching: false,
             closing: false,
             generation: 0,
             flushing: false,
@@ -290,6 +293,11 @@ where
     /// What the card can do beside reading and writing.
     pub const fn features(&self) -> &Features {
         &self.features
+    }
+
+    /// What is accepted now may find a cache in use when its turn comes, or asks for one that was lost.
+    const fn cached(&self) -> bool {
+        self.features.cache || self.caching || self.cache_lost
     }
 
     fn serves(&self) -> Result<(), Refusal> {
@@ -438,7 +446,7 @@ where
             let fua = given.flags.contains(Flags::FUA);
             cache = match (given.blocks, given.flags.contains(Flags::PREFLUSH)) {
                 (0, _) => Cache::Only,
-                _ if !self.features.cache => Cache::Nothing,
+                _ if !self.cached() => Cache::Nothing,
                 (_, true) => Cache::Before { fua },
                 (_, false) => Cache::After,
             };
@@ -470,7 +478,7 @@ where
         self.statistics.depth_max = self.statistics.depth_max.max(self.outstanding);
         self.observer.queued(ticket, &request, now);
         if matches!(cache, Cache::Only | Cache::Barrier) {
-            if self.features.cache {
+            if self.cached() {
                 self.wait_for_flush(i)
             } else {
                 self.over(i, Ok(()), now)
@@ -565,6 +573,11 @@ where
         self.barrier = self.features.barrier && self.table.only_barriers();
         self.flushing = true;
         Work::Flush
+    }
+
+    /// A flush that has not gone out yet is to store everything, whoever waits for it: the supply goes.
+    pub(crate) const fn store_all(&mut self) {
+        self.barrier = false;
     }
 
     /// The flush that [`Work::Flush`] asked for has ended. A write that wanted it before its data goes on; flushes,

@@ -55,8 +55,10 @@ enum Loan {
     No,
     Wanted,
     Given,
-    /// What the borrower left on it has to end first.
-    Evicting,
+    /// What the borrower left on it has to end first; whether somebody wants it then.
+    Evicting {
+        wanted: bool,
+    },
 }
 
 type Buffer<H> = <<H as Host>::Payload as Batch>::Buffer;
@@ -204,9 +206,11 @@ where
             watch,
             cache_on: false,
             cache_failed: false,
+            caching: false,
             barriers_on: false,
         };
         keeper.settle();
+        self.core.caching = keeper.caching;
         self.core.set_features(keeper.features());
         self.keeper = Some(keeper);
         Ok(())
@@ -326,7 +330,7 @@ where
     fn go_on(&mut self, now: Instant) -> Next {
         match self.loan {
             Loan::Given => return Next::Lent,
-            Loan::Evicting => {
+            Loan::Evicting { .. } => {
                 if let Some(next) = self.clear_out(now) {
                     return next;
                 }
@@ -429,6 +433,7 @@ where
                 self.core.stop(Stopped::PowerOff);
                 self.stage = Stage::Farewell(deadline);
                 if let Some(keeper) = self.keeper.as_mut().filter(|_| self.media == Media::Same) {
+                    self.core.store_all();
                     keeper.agenda.add(Task::Flush);
                     keeper.agenda.add(Task::Notice);
                 }
@@ -462,6 +467,7 @@ where
         }
         if self.stage == Stage::Suspending {
             if let Some(keeper) = &mut self.keeper {
+                self.core.store_all();
                 keeper.agenda.add(Task::Flush);
                 keeper.agenda.add(Task::Off);
             }
@@ -600,6 +606,7 @@ where
                 let same = self.media == Media::Same && keeper.is_same(found);
                 keeper.card = *found;
                 keeper.settle();
+                self.core.caching = keeper.caching;
                 let features = keeper.features();
                 if same {
                     self.core.lose_cache();
@@ -627,10 +634,9 @@ where
             Ended::Found(found) => {
                 if let Ok(found) = found {
                     keeper.extensions = *found;
-                    if keeper.care.cache && found.performance.is_some_and(|(_, set)| set.cache) {
-                        keeper.agenda.add(Task::CacheOn);
-                    }
                 }
+                keeper.found();
+                self.core.caching = keeper.caching;
             }
             Ended::Tuned(found) => {
                 self.core.statistics.retunes = self.core.statistics.retunes.saturating_add(1);
@@ -642,6 +648,7 @@ where
             Ended::Done(result) => match task {
                 Task::CacheOn => {
                     keeper.switched_cache(result.is_ok());
+                    self.core.caching = keeper.caching;
                     let features = keeper.features();
                     self.core.set_features(features);
                 }
@@ -717,8 +724,10 @@ where
     ///
     /// The card must come back as it was: in the transfer state, its user area selected, the bus as it was set.
     pub fn ask_for_host(&mut self) {
-        if self.loan == Loan::No {
-            self.loan = Loan::Wanted;
+        match &mut self.loan {
+            Loan::No => self.loan = Loan::Wanted,
+            Loan::Evicting { wanted } => *wanted = true,
+            Loan::Wanted | Loan::Given => {}
         }
     }
     /// The host, while it is lent; drive it with a [`Conductor`] and no longer than needed.
@@ -727,8 +736,9 @@ where
     }
     /// The host comes back (or is not wanted any more): call [`poll`](Self::poll).
     pub fn give_back(&mut self) {
-        if self.loan != Loan::Evicting {
-            self.loan = Loan::No;
+        match &mut self.loan {
+            Loan::Evicting { wanted } => *wanted = false,
+            loan => *loan = Loan::No,
         }
     }
     /// Takes the host back from a borrower who left it in the middle of a conversation, or with a card that is not as it
@@ -737,7 +747,7 @@ where
     pub fn evict(&mut self, now: Instant) {
         if self.loan == Loan::Given {
             self.host.abort(now);
-            self.loan = Loan::Evicting;
+            self.loan = Loan::Evicting { wanted: false };
         } else {
             self.give_back();
         }
@@ -753,7 +763,8 @@ where
             Progress::Done(_) | Progress::Idle => {}
         }
         drop(self.host.unprepare());
-        self.loan = Loan::No;
+        let wanted = self.loan == Loan::Evicting { wanted: true };
+        self.loan = if wanted { Loan::Wanted } else { Loan::No };
         match &mut self.keeper {
             Some(keeper) => keeper.agenda.add(Task::Reset),
             None => self.core.stop(Stopped::Deserted),

@@ -36,6 +36,12 @@ fn script(text: &str) -> Script {
 impl<C: Medium> Bench<C> {
     /// Identified, looked after, and at rest.
     fn new(card: Faulty<C>, cache: bool) -> Self {
+        let mut bench = Self::just_begun(card, cache);
+        bench.run();
+        bench
+    }
+    /// Identified and looked after; what the disk wants of the card first is still to come.
+    fn just_begun(card: Faulty<C>, cache: bool) -> Self {
         let card = Shared::new(card);
         let mut host = MockHost::new(card.clone(), caps());
         let mut init = Init::new(&caps(), BufBatch::new(1), Buf(vec![0; 512])).unwrap();
@@ -50,9 +56,7 @@ impl<C: Medium> Bench<C> {
         let settings = Settings { nr_requests: 16, retries: 2 };
         let mut disk = Disk::new(host, queue, id.traits, BufBatch::new(8), tags(32), settings, ()).unwrap();
         disk.look_after(id, scratch, Care { cache, ..Care::new(&caps()) }, now).unwrap();
-        let mut bench = Self { card, disk, now };
-        bench.run();
-        bench
+        Self { card, disk, now }
     }
     /// Until nothing is left to do.
     fn run(&mut self) {
@@ -85,6 +89,17 @@ fn sd(text: &str) -> Bench<SdCard> {
 fn emmc(text: &str, cache: bool) -> Bench<MmcCard> {
     let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
     Bench::new(Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap(), cache)
+}
+
+fn emmc_just_begun(text: &str) -> Bench<MmcCard> {
+    let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
+    let b = Bench::just_begun(Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap(), true);
+    b.card.with(|c| c.card_mut().expect_loss(true));
+    b
+}
+
+fn fua(lba: u64, blocks: u32) -> Request {
+    Request { flags: Flags::FUA, ..write(lba, blocks) }
 }
 
 fn flush() -> Request {
@@ -427,4 +442,81 @@ fn a_card_that_is_smaller_than_it_says_is_found_by_reading_back() {
         right += usize::from(done.buffer.unwrap().0[0] == i as u8 + 1);
     }
     assert_eq!(right, 8, "of {} GiB", places.len());
+}
+
+#[test]
+fn a_write_that_must_be_stored_is_so_even_if_the_cache_comes_on_behind_its_back() {
+    // Accepted before the disk has switched the cache on.
+    let mut b = emmc_just_begun("");
+    let done = b.one(fua(64, 8), 7);
+    assert_eq!((done.result, b.disk.core().features().cache), (Ok(()), true));
+    assert_eq!(b.card.with(|c| c.card_mut().volatile()), 0);
+    // The same with a flush before it and none behind.
+    let mut b = emmc_just_begun("");
+    let first = b.disk.submit(write(0, 8), buf(&write(0, 8), 1), b.now).unwrap();
+    let then = Request { flags: Flags::PREFLUSH | Flags::FUA, ..write(64, 8) };
+    let done = b.one(then, 7);
+    assert_eq!((b.disk.take(first).unwrap().result, done.result), (Ok(()), Ok(())));
+    let sectors = [stored(&b, 64), b.card.with(|c| c.card_mut().volatile()) as u8];
+    assert_eq!(sectors, [7, 0]);
+}
+
+#[test]
+fn what_is_accepted_while_a_card_comes_back_hears_of_a_lost_cache_and_is_stored() {
+    for kind in [flush(), Request { flags: Flags::PREFLUSH, ..write(200, 8) }, fua(200, 8)] {
+        let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
+        let faulty = Faulty::new(MmcCard::new(config).unwrap(), script("at CMD24#1: busy forever")).unwrap();
+        let mut b = Bench::new(faulty, true);
+        b.card.with(|c| c.card_mut().expect_loss(true));
+        assert_eq!(b.one(write(64, 1), 5).result, Ok(()));
+        let hangs = b.disk.submit(write(80, 1), buf(&write(80, 1), 6), b.now).unwrap();
+        let asked = loop {
+            let Next::Wait { until, .. } = b.disk.poll(b.now) else {
+                panic!("the card was not identified anew")
+            };
+            if b.disk.statistics().resets == 1 {
+                assert!(!b.disk.core().features().cache, "the window this is about");
+                break match kind.blocks {
+                    0 => b.disk.submit_bare(kind, b.now).unwrap(),
+                    _ => b.disk.submit(kind, buf(&kind, 9), b.now).unwrap(),
+                };
+            }
+            b.now = b.now.max(until);
+        };
+        b.run();
+        assert_eq!(b.disk.take(asked).unwrap().result, Err(BlockError::CacheLost), "{kind:?}");
+        assert_eq!(b.disk.take(hangs).unwrap().result, Ok(()));
+        assert_eq!(b.one(flush(), 0).result, Ok(()), "told once");
+        assert_eq!(b.card.with(|c| c.card_mut().volatile()), 0);
+    }
+}
+
+#[test]
+fn the_supply_does_not_go_before_everything_is_stored_though_only_a_barrier_is_due() {
+    for leave in [false, true] {
+        let config: MmcConfig = zoo::mmc("sandisk-2026", Profile::named("a1").unwrap(), 1).unwrap();
+        let mut b = Bench::new(Faulty::new(MmcCard::new(config).unwrap(), script("")).unwrap(), true);
+        b.card.with(|c| c.card_mut().expect_loss(true));
+        b.disk.prepare_with(BufBatch::new(8)).unwrap();
+        assert!(b.disk.core().features().barrier);
+        assert_eq!(b.one(write(64, 8), 5).result, Ok(()));
+        let runs = b.disk.submit(write(4096, 512), buf(&write(4096, 512), 6), b.now).unwrap();
+        b.disk.poll(b.now);
+        let barrier = Request { flags: Flags::BARRIER, ..write(0, 0) };
+        let barrier = b.disk.submit_bare(barrier, b.now).unwrap();
+        b.disk.poll(b.now);
+        if leave {
+            // So late that there is time for the flush alone.
+            b.disk.prepare_power_off(b.now + Duration::from_millis(1), b.now);
+        } else {
+            b.disk.suspend();
+        }
+        b.run();
+        assert_eq!(b.disk.take(runs).unwrap().result, Ok(()));
+        assert!(b.disk.take(barrier).is_some());
+        assert!(leave || b.disk.is_suspended());
+        if !leave || b.disk.power_may_go() == Some(true) {
+            assert_eq!(stored(&b, 64), 5, "leave: {leave}");
+        }
+    }
 }

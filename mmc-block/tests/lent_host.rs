@@ -235,12 +235,16 @@ fn no_fault_leaves_the_disk_in_another_partition() {
         "block 0 crc",
         "power-loss all",
     ];
-    let case = |text: &str| {
+    // Whether the partition or the user area is asked for first.
+    let case = |text: &str, partition_first: bool| {
         let (card, _, mut d) = emmc(text);
         let ready = card.with(|c| c.frames());
         let mut batch = Some(BufBatch::new(1));
         let written = d.write_partition(Partition::Boot1, 7, Buf(vec![9; 512]), &mut batch);
         let end = card.with(|c| c.frames());
+        if partition_first {
+            d.read_partition(Partition::Boot1, 7, Buf(vec![0; 512]), &mut batch).unwrap();
+        }
         d.write(7, Buf(vec![1; 512])).unwrap();
         assert_eq!(d.read(7, Buf(vec![0; 512])).unwrap().0, vec![1; 512], "{text}");
         assert!(batch.is_some());
@@ -249,13 +253,15 @@ fn no_fault_leaves_the_disk_in_another_partition() {
         assert!(right, "{text}: {written:?}, and it holds {}", held[0]);
         (ready, end, written.is_err())
     };
-    let (ready, end, failed) = case("");
+    let (ready, end, failed) = case("", false);
     assert!(!failed && end > ready + 4);
     let (mut cases, mut reported) = (0, 0);
     for frame in ready..end {
         for kind in kinds {
-            cases += 1;
-            reported += u32::from(case(&format!("at frame {frame}: {kind}")).2);
+            for partition_first in [false, true] {
+                cases += 1;
+                reported += u32::from(case(&format!("at frame {frame}: {kind}"), partition_first).2);
+            }
         }
     }
     println!("{cases} faults, {reported} reported");
