@@ -348,5 +348,5 @@ pub fn build_on<S: Scheduler + 'static>(
     }
 }
 
-/// Bytes of the descriptor ring: enough for 1 MiB in up to 256 segments.
-const RING: usize = 8192;
+/// Bytes of the descriptor ring: for 1 MiB in up to 256 segments, once for what runs and once for what is prepared.
+const RING: usize = 16 << 10;
