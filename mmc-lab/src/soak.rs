@@ -620,6 +620,13 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
             return Err(format!("the process has grown from {early} to {late} KiB: something leaks"));
         }
         let Plan { faults, cuts, swaps, .. } = *self.plan;
+        if (faults, cuts, swaps) == (0, 0, 0) {
+            // Nothing was done to the card: nothing may fail, and nobody may break a rule.
+            let all = report.failed.iter().chain(&report.violations);
+            if let Some((what, n)) = all.into_iter().next() {
+                return Err(format!("{n} times, without any trouble: {what}"));
+            }
+        }
         if report.faults < faults || report.cuts < cuts || report.swaps < swaps {
             return Err(format!(
                 "only {} of {faults} faults, {} of {cuts} cuts and {} of {swaps} swaps came about",

@@ -38,6 +38,12 @@ fn sixty_days_with_faults_cuts_and_swaps_lose_nothing() {
 }
 
 #[test]
+fn without_troubles_nothing_fails_and_no_rule_is_broken() {
+    let report = good(&Plan { requests: 2_000, faults: 0, cuts: 0, swaps: 0, days: 2, ..plan(3) });
+    assert!(report.failed.is_empty() && report.violations.is_empty() && report.requests > 2_000);
+}
+
+#[test]
 fn every_policy_and_kind_of_card_endures() {
     for (sched, card) in [
         ("none", "uhs-drift"),
