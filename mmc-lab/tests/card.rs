@@ -220,6 +220,44 @@ fn a_card_is_found_again_from_the_percentiles_of_fio() {
     near(f.stall_max_us, 300_000.0, 0.01);
 }
 
+/// Found by fuzzing: a share of pauses that is no number, from a percentile of 50000.
+#[test]
+fn percentiles_that_cannot_be_leave_their_job_out() {
+    let job = |name: &str, max: &str, percentiles: &str| {
+        format!(
+            r#"{{"jobname": "{name}", "job options": {{"rw": "write", "bs": "4k", "direct": "1"}},
+            "write": {{"total_ios": 1000, "clat_ns": {{"max": {max}, "percentile": {{{percentiles}}}}}}}}}"#
+        )
+    };
+    let jobs = [
+        job("good", "9000000", r#""40.0": 50000, "50.0": 60000, "99.9": 8000000"#),
+        job("beyond", "9000000", r#""40.0": 50000, "50000.0": 60000"#),
+        job("below", "9000000", r#""-1": 50000"#),
+        job("word", "9000000", r#""median": 50000"#),
+        job("early", "9000000", r#""50.0": -5"#),
+        job("text", "9000000", r#""50.0": "soon""#),
+        job("falls", "9000000", r#""50.0": 60000, "99.0": 50000"#),
+        job("endless", "1e300", r#""50.0": 60000"#),
+        job("none", "9000000", ""),
+    ];
+    let f = fio(&format!(r#"{{"jobs": [{}]}}"#, jobs.join(","))).unwrap();
+    assert_eq!(f.writes, 1000, "{:?}", f.notes);
+    let notes = f.notes.join("\n");
+    for (name, why) in [
+        ("beyond", "percentile \"50000.0\" is not between 0 and 100"),
+        ("below", "not between 0 and 100"),
+        ("word", "not between 0 and 100"),
+        ("early", "is no time: -5"),
+        ("text", "is no time"),
+        ("falls", "fall where its percentiles rise"),
+        ("endless", "longest latency is no time"),
+        ("none", "no latency percentiles"),
+    ] {
+        let line = f.notes.iter().find(|n| n.contains(&format!("`{name}` is left out")));
+        assert!(line.is_some_and(|n| n.contains(why)), "{name}: {notes}");
+    }
+}
+
 #[test]
 fn what_is_no_fio_file_is_refused_in_one_line() {
     for (text, part) in [

@@ -158,9 +158,7 @@ fn of_job(job: &Json, options: &Options<'_>) -> Result<Vec<Sample>, String> {
         let size = sizes.split(',').take(if read { 1 } else { 2 }).filter(|s| !s.is_empty()).last();
         let size = size.unwrap_or("4k");
         let bytes = parse_size(size).map_err(|e| format!("bs={sizes}: {e}"))?;
-        let Some(tail) = tail(side) else {
-            return Err("it has no latency percentiles (clat_percentiles=0)".to_owned());
-        };
+        let tail = tail(side)?;
         let at = |share: f64| {
             let above = tail.iter().find(|p| p.0 >= share - 1e-9);
             above.or(tail.last()).map_or(0.0, |p| p.1)
@@ -175,24 +173,36 @@ fn count(side: &Json) -> u64 {
     side.get("total_ios").and_then(Json::as_u64).unwrap_or(0)
 }
 
-/// The percentiles of a direction's completion latencies (of its whole ones if it has no others), in microseconds.
-fn tail(side: &Json) -> Option<Vec<(f64, f64)>> {
-    let (lat, unit) = ["clat_ns", "lat_ns"]
+/// The percentiles of a direction's completion latencies (of its whole ones if it has no others): shares of 1 and
+/// microseconds, neither ever falling.
+fn tail(side: &Json) -> Result<Vec<(f64, f64)>, String> {
+    let found = ["clat_ns", "lat_ns"]
         .iter()
         .map(|key| (side.get(*key), 1e-3))
         .chain([(side.get("clat"), 1.0), (side.get("lat"), 1.0)])
-        .find_map(|(lat, unit)| Some((lat.filter(|l| l.get("percentile").is_some())?, unit)))?;
-    let percentiles = lat.get("percentile")?.as_object()?;
-    let mut tail: Vec<(f64, f64)> = percentiles
-        .iter()
-        .filter_map(|(share, ns)| Some((share.parse::<f64>().ok()? / 100.0, ns.as_f64()? * unit)))
-        .filter(|(share, us)| share.is_finite() && us.is_finite())
-        .collect();
-    tail.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some(max) = lat.get("max").and_then(Json::as_f64) {
-        tail.push((1.0, max * unit));
+        .find_map(|(lat, unit)| Some((lat?, lat?.get("percentile")?.as_object()?, unit)));
+    let Some((lat, percentiles, unit)) = found.filter(|(_, percentiles, _)| !percentiles.is_empty()) else {
+        return Err("it has no latency percentiles (clat_percentiles=0)".to_owned());
+    };
+    let time = |ns: &Json| ns.as_f64().filter(|ns| (0.0..1e15).contains(ns)).map(|ns| ns * unit);
+    let mut tail = Vec::new();
+    for (name, ns) in percentiles {
+        let share = name.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
+        let share = share.ok_or_else(|| format!("its percentile {name:?} is not between 0 and 100"))?;
+        let us = time(ns).ok_or_else(|| format!("its percentile {name:?} is no time: {ns}"))?;
+        tail.push((share / 100.0, us));
     }
-    (!tail.is_empty()).then_some(tail)
+    tail.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if tail.windows(2).any(|pair| pair[1].1 < pair[0].1) {
+        return Err("its latencies fall where its percentiles rise".to_owned());
+    }
+    if let Some(max) = lat.get("max") {
+        let max = time(max).ok_or_else(|| format!("its longest latency is no time: {max}"))?;
+        // A percentile is that of a bucket, which may end above the longest.
+        let last = tail.last().map_or(0.0, |p| p.1);
+        tail.push((1.0, max.max(last)));
+    }
+    Ok(tail)
 }
 
 /// Access time of what jumps, of what continues, and the rate: lines through the medians, their interval those through the
