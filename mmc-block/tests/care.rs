@@ -86,14 +86,17 @@ fn sd(text: &str) -> Bench<SdCard> {
     Bench::new(Faulty::new(card, script(text)).unwrap(), false)
 }
 
-fn emmc(text: &str, cache: bool) -> Bench<MmcCard> {
+fn emmc_card(text: &str) -> Faulty<MmcCard> {
     let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
-    Bench::new(Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap(), cache)
+    Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap()
+}
+
+fn emmc(text: &str, cache: bool) -> Bench<MmcCard> {
+    Bench::new(emmc_card(text), cache)
 }
 
 fn emmc_just_begun(text: &str) -> Bench<MmcCard> {
-    let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
-    let b = Bench::just_begun(Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap(), true);
+    let b = Bench::just_begun(emmc_card(text), true);
     b.card.with(|c| c.card_mut().expect_loss(true));
     b
 }
@@ -464,9 +467,7 @@ fn a_write_that_must_be_stored_is_so_even_if_the_cache_comes_on_behind_its_back(
 #[test]
 fn what_is_accepted_while_a_card_comes_back_hears_of_a_lost_cache_and_is_stored() {
     for kind in [flush(), Request { flags: Flags::PREFLUSH, ..write(200, 8) }, fua(200, 8)] {
-        let config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
-        let faulty = Faulty::new(MmcCard::new(config).unwrap(), script("at CMD24#1: busy forever")).unwrap();
-        let mut b = Bench::new(faulty, true);
+        let mut b = emmc("at CMD24#1: busy forever", true);
         b.card.with(|c| c.card_mut().expect_loss(true));
         assert_eq!(b.one(write(64, 1), 5).result, Ok(()));
         let hangs = b.disk.submit(write(80, 1), buf(&write(80, 1), 6), b.now).unwrap();
