@@ -16,11 +16,11 @@ use crate::error::BlockError;
 use mmc_hal::Dir;
 use mmc_proto::bus::{Power, Timing};
 use mmc_proto::command::Command;
-use mmc_proto::host::{Capabilities, HostError, Reply};
+use mmc_proto::host::{Capabilities, Cause, HostError, Reply};
 use mmc_proto::machine::{
     Cure, Erase, Extensions, FindExtensions, Identified, Identify, IdentifyError, Machine, Means, Order,
     POLICY, PowerNotice, Registers, Rule, SdRegister, SlotWatch, SpeedOptions, Step, TalkError, Transfer,
-    TransferCause, Trouble, Tune, plan,
+    TransferCause, TransferError, Trouble, Tune, plan,
 };
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::ExtCsd;
@@ -470,7 +470,7 @@ impl<B> Keeper<B> {
         attempt: u8,
         caps: &Capabilities,
     ) -> Verdict {
-        let (trouble, dir) = match error {
+        let (mut trouble, dir) = match error {
             BlockError::Transfer(e) => {
                 (Trouble::from(e), Some(if run.op.is_read() { Dir::Read } else { Dir::Write }))
             }
@@ -484,6 +484,12 @@ impl<B> Keeper<B> {
         let timing = self.card.bus.timing;
         let tuned =
             matches!(timing, Timing::Sdr50 | Timing::Sdr104 | Timing::Hs200) && caps.sample_points > 0;
+        // Whose sample point is lost sees damaged answers alone, to the question how the card is as well.
+        let damaged = matches!(error, BlockError::Transfer(TransferError { cause: TransferCause::Host(e), .. })
+            | BlockError::Erase(TalkError { cause: TransferCause::Host(e), .. }) if e.cause == Cause::Crc);
+        if tuned && damaged && trouble == Trouble::Stuck {
+            trouble = Trouble::DataCrc;
+        }
         let mut means = Means::POWER;
         means.set(Means::TUNED, tuned);
         means.set(Means::SLOWER, timing != Timing::Default);

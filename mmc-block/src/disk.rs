@@ -413,7 +413,11 @@ where
         if self.stage == Stage::Suspended {
             return;
         }
-        match keeper.watch.look(&self.host.slot(now)) {
+        let slot = self.host.slot(now);
+        if slot.retune {
+            keeper.agenda.add(Task::Tune);
+        }
+        match keeper.watch.look(&slot) {
             SlotEvent::Same => {}
             SlotEvent::Removed => self.lose_media(now),
             SlotEvent::Inserted | SlotEvent::Swapped => {

@@ -517,7 +517,7 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
         self.look();
         self.attention |= self.armed && self.card.interrupt(now);
         let (present, changes) = (Some(self.present), self.changes);
-        Slot { present, write_protected: None, changes, sdio: self.attention }
+        Slot { present, write_protected: None, changes, sdio: self.attention, ..Slot::default() }
     }
     fn sdio_interrupt(&mut self, enable: bool) {
         (self.armed, self.attention) = (enable, false);

@@ -9,6 +9,7 @@
 //! | its contents | [`storage::Storage`], sparse, up to 128 TiB |
 //! | something to go wrong | a [`fault::Script`] and a [`fault::Faulty`] card; what a host did wrong is in [`card::Card::violations`] |
 //! | a host without a controller | [`MockHost`], at the pace of the [`Wire`] |
+//! | a controller, register for register | [`dw::Dw`] (DesignWare), [`sdhci::Sdhci`] (the standard one) |
 //! | a card on an SPI bus | [`spi::Spi`]; with the feature `embedded-hal` for drivers of others |
 //! | a card on the bus of embassy's `sdio` | `sdio::SdioBus`, with the feature `sdio` |
 //! | time | a [`Clock`] that moves only when told to, and [`Wakes`] to know how far |
@@ -49,6 +50,7 @@ pub mod fault;
 pub mod host;
 mod memory;
 pub mod scenario;
+pub mod sdhci;
 #[cfg(feature = "sdio")]
 pub mod sdio;
 pub mod spi;

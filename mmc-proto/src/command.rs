@@ -93,6 +93,10 @@ pub struct Command {
     /// [`Operation::Bus`](crate::host::Operation) with the new level has done the switch. A controller may need to
     /// be told.
     pub voltage_switch: bool,
+    /// Its data are the tuning block. A host that finds the sample point by itself
+    /// ([`Capabilities::self_tuning`](crate::host::Capabilities)) sends it as often as it needs, and keeps the blocks: the
+    /// payload stays as it is. To all others it is a read.
+    pub tuning: bool,
 }
 
 impl Command {
@@ -108,6 +112,7 @@ impl Command {
             gate: Gate::Idle,
             init_clocks: false,
             voltage_switch: false,
+            tuning: false,
         }
     }
     /// A command with a data phase; R1.
@@ -211,7 +216,7 @@ impl Command {
     /// CMD19 of SD: the 64-byte tuning block.
     #[must_use]
     pub const fn send_tuning_block() -> Self {
-        Self::data(19, 0, Dir::Read, 64, 1, Stop::None)
+        Self { tuning: true, ..Self::data(19, 0, Dir::Read, 64, 1, Stop::None) }
     }
     /// CMD20: speed class control; `function` 0..=15; R1b.
     #[must_use]

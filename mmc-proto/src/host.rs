@@ -52,6 +52,9 @@ pub struct Capabilities {
     /// How many sample points there are to choose from ([`BusConfig::sample`], spread over one clock period);
     /// 0: none, so no timing that needs tuning.
     pub sample_points: u16,
+    /// It finds the sample point by itself when it gets a command with [`tuning`](Command::tuning), which ends with an error
+    /// where there is none; `sample_points` is 1 then.
+    pub self_tuning: bool,
     /// It sends CMD12 by itself after the data when [`Stop::Auto`](crate::command::Stop::Auto) asks for it.
     pub auto_stop: bool,
 }
@@ -71,6 +74,7 @@ impl Capabilities {
             timings: crate::bus::Timings::new(),
             v1_8: false,
             sample_points: 0,
+            self_tuning: false,
             auto_stop: false,
         }
     }
@@ -279,6 +283,9 @@ pub struct Slot {
     pub changes: u32,
     /// An SDIO card asks for attention; stays until [`Host::sdio_interrupt`] enables the next one.
     pub sdio: bool,
+    /// The sample point is to be found again ([`Tune`](crate::machine::Tune)) before the next command: the controller asks
+    /// for it, or its time is over.
+    pub retune: bool,
 }
 
 /// A controller with its slot, as conversations use it.

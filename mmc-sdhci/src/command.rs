@@ -67,7 +67,7 @@ pub(crate) fn first_error(seen: Events, c: &Command) -> Option<(Cause, Phase)> {
         (Cause::Framing, Phase::Command)
     } else if has(Events::ADMA) {
         (Cause::Dma, Phase::Data)
-    } else if has(Events::DATA_CRC) {
+    } else if seen.intersects(Events::DATA_CRC | Events::TUNING) {
         (Cause::Crc, Phase::Data)
     } else if has(Events::DATA_END) {
         (if write { Cause::NoCrcStatus } else { Cause::Framing }, Phase::Data)

@@ -3,13 +3,16 @@
 //! ```text
 //!  Off ─ PowerUp ─ Ramp ─► Idle ─► Gate (lines free?) ─► Command ─► Data ─► Idle
 //!                           │                               └► Busy (R1b) ─► Idle
+//!                           ├─► Tune ─► Idle
 //!                           ├─► Bus ─► Idle                  any error ─► Failed ─ Recover ─► Idle
 //!                           └─► Off                                   └► Broken (settings lost or a reset that sticks)
 //! ```
 
 mod bus;
+mod tune;
 
 use self::bus::{BusChange, Lines};
+use self::tune::{Tuned, Tuning};
 use crate::adma::{Adma, Table};
 use crate::clock::Divider;
 use crate::command::{first_error, response, word};
@@ -63,6 +66,7 @@ enum State {
     /// The transfer is over; blocks of a read are still in the buffer.
     Drain(Op),
     Busy(Op),
+    Tune(Tuning),
     Bus(BusChange),
     PowerUp(Reset),
     Ramp(Instant),
@@ -110,6 +114,8 @@ pub struct SdhciEngine<M, R, D, P> {
     clock: Option<Divider>,
     /// The lines as they are set; `None`: nobody knows.
     lines: Option<Lines>,
+    /// The controller samples where it found that it is right.
+    tuned: Option<Tuned>,
     /// The data phase that is moved by hand.
     pio: Option<Pio>,
     /// The last pump stopped before the buffer did.
@@ -171,6 +177,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
             enabled: None,
             clock: None,
             lines: None,
+            tuned: None,
             pio: None,
             more: false,
             moved: Instant::ZERO,
@@ -240,6 +247,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         if events.intersects(Events::SLOT) {
             self.look_at_pin(events.contains(Events::SLOT));
         }
+        if events.intersects(Events::RETUNE | Events::TUNING) {
+            self.tuned_wanes();
+        }
         self.seen |= events;
     }
 
@@ -263,6 +273,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
     fn recover(&mut self, now: Instant) {
         self.collect();
         self.pio = None;
+        if let State::Tune(_) = self.state {
+            self.stop_tuning();
+        }
         self.state = State::Recover(Reset::lines(&self.regs, now));
     }
 
@@ -287,6 +300,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         self.enabled = None;
         self.clock = None;
         self.lines = None;
+        self.tuned = None;
         self.seen = Events::empty();
     }
 
@@ -357,8 +371,11 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         // caller's limit counts.
         events.set(Events::DATA_TIMEOUT, cmd.data.is_some_and(|d| d.dir == Dir::Read));
         events.set(Events::READ_READY | Events::WRITE_READY, self.pio.is_some());
+        // Bits of version 3, and of a controller that was tuned.
+        events.set(Events::RETUNE | Events::TUNING, self.tuned.is_some());
         self.enable(events);
         self.forget();
+        self.tuned_is_used();
         if let Some(shape) = cmd.data {
             let block = shape.blocks << 16 | 7 << 12 | u32::from(shape.block_len & 0xfff);
             // The count counts down, so it is written each time.
@@ -493,6 +510,10 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for SdhciEngine<M, R, D, P>
         if cmd.voltage_switch && !self.can().v1_8 {
             return Err(Cause::Unsupported("1.8 V signalling"));
         }
+        if cmd.tuning && self.tunes() {
+            self.begin_tuning(cmd, now);
+            return Ok(());
+        }
         let bytes = self.load(cmd, data)?;
         // The clock runs; 74 of them and a few more before the first command (§3.3).
         let init =
@@ -520,6 +541,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for SdhciEngine<M, R, D, P>
                 self.drained(op, now)
             }
             State::Busy(op) => self.busy(op),
+            State::Tune(tuning) => self.tune(tuning, now),
             State::Bus(change) => self.changing(change, now),
             State::PowerUp(reset) => self.powering_up(reset, now),
             State::Ramp(until) => self.ramp(until, now),
@@ -540,6 +562,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for SdhciEngine<M, R, D, P>
             State::Command(op) if !polled => (Why::Interrupt, op.since + COMMAND_LIMIT),
             State::Data(_) | State::Busy(_) if !polled => (Why::Interrupt, now + LONGEST_SLEEP),
             State::Command(op) | State::Data(op) | State::Drain(op) | State::Busy(op) => look(op.since),
+            State::Tune(tuning) => tuning.waits(polled, now),
             State::Bus(change) => change.waits(now),
             State::PowerUp(reset) | State::Recover(reset) => look(reset.since),
             State::Ramp(until) => (Why::Timer, *until),
@@ -568,7 +591,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for SdhciEngine<M, R, D, P>
         self.adma.unmap_all(data.get(), &mut self.dma);
     }
 
-    fn slot(&mut self, _: Instant) -> Slot {
+    fn slot(&mut self, now: Instant) -> Slot {
         if !matches!(self.state, State::Off) {
             self.collect();
         }
@@ -578,7 +601,8 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for SdhciEngine<M, R, D, P>
             present: self.present.filter(|_| self.tells()),
             write_protected: wired.then(|| self.regs.read32(PRESENT) & Present::WRITABLE.bits() == 0),
             changes: self.changes,
-            sdio: false,
+            retune: self.wants_tuning(now),
+            ..Slot::default()
         }
     }
 }

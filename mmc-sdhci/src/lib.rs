@@ -42,6 +42,13 @@
 //! controller must allow (§1.3 of the specification lets the host use any width). Words that share a side effect are
 //! written once: transfer mode and command together, for instance.
 //!
+//! # Tuning
+//! In SDR104 and HS200, and in SDR50 where the capabilities say so, the controller finds its sample point itself: a
+//! command with [`tuning`](mmc_proto::command::Command::tuning) sets "execute tuning" and is sent up to 40 times until the
+//! controller clears that; "sampling clock select" tells whether it has found one (§3.7.1). The point is kept as long as clock,
+//! lines and level are what they were. When its time is over (the timer of the capabilities), or when the controller asks
+//! (a request, or an error of its tuning circuit), [`Slot::retune`](mmc_proto::host::Slot::retune) is set, until the next tuning.
+//!
 //! # Limits in time
 //! An operation ends at its caller's limit plus [`GRACE`] at the latest. Below that: a command that the controller says
 //! nothing about [`COMMAND_LIMIT`], a clock that is not stable [`clock::STABLE_LIMIT`], a reset `RESET_LIMIT` (100 ms).
@@ -49,8 +56,7 @@
 //! the caller's limit alone.
 //!
 //! # What it does not do
-//! SDMA and the command queue (CQHCI); tuning, and with it SDR50, SDR104, HS200 and HS400 (`sample_points` is 0); DDR52;
-//! automatic CMD23; SDIO interrupts; preset values; the version 4 mode with 128-bit descriptors (a controller of version 4
+//! SDMA and the command queue (CQHCI); DDR52 and HS400, which the specification does not have; automatic CMD23; SDIO interrupts; preset values; the version 4 mode with 128-bit descriptors (a controller of version 4
 //! is driven as one of version 3). What cannot be done is refused with
 //! [`Cause::Unsupported`](mmc_proto::host::Cause), never done halfway.
 #![no_std]

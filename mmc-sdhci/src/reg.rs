@@ -1,6 +1,7 @@
 //! Offsets and bits of the registers, as 32-bit words (§2 of the specification).
 
 use bitflags::bitflags;
+use mmc_time::Duration;
 
 /// Block size in bits 11:0, SDMA boundary in 14:12, block count in 31:16.
 pub const BLOCK: u32 = 0x04;
@@ -47,6 +48,8 @@ bitflags! {
         const CMD_INHIBIT = 1 << 0;
         /// No command that uses the data lines may be written.
         const DAT_INHIBIT = 1 << 1;
+        /// The sample point is to be found again.
+        const RETUNE = 1 << 3;
         /// A whole block may be written to the buffer port.
         const WRITE_READY = 1 << 10;
         /// A whole block can be read from the buffer port.
@@ -126,6 +129,8 @@ bitflags! {
         const INSERTION = 1 << 6;
         /// A card went out.
         const REMOVAL = 1 << 7;
+        /// [`Present::RETUNE`] went up.
+        const RETUNE = 1 << 12;
         /// No response within 64 clocks.
         const CMD_TIMEOUT = 1 << 16;
         /// CRC7 of the response.
@@ -146,12 +151,14 @@ bitflags! {
         const AUTO = 1 << 24;
         /// A descriptor cannot be used, or a bus error.
         const ADMA = 1 << 25;
+        /// The tuning circuit has failed, and not while it was tuning.
+        const TUNING = 1 << 26;
     }
 }
 
 impl Events {
     /// What says that something went wrong.
-    pub const ERRORS: Self = Self::from_bits_truncate(0x03ff_0000);
+    pub const ERRORS: Self = Self::from_bits_truncate(0x07ff_0000);
     /// A card went in or out.
     pub const SLOT: Self = Self::INSERTION.union(Self::REMOVAL);
     /// A card has been asked for its response and it was not right.
@@ -160,6 +167,10 @@ impl Events {
 
 /// Host control 2 in [`HOST2`]: signals at 1.8 V.
 pub const SIGNAL_1_8: u32 = 1 << 19;
+/// Host control 2 in [`HOST2`]: the controller tunes; it clears the bit when it is done.
+pub const EXECUTE_TUNING: u32 = 1 << 22;
+/// Host control 2 in [`HOST2`]: it samples where tuning has found to be right. Written 0: by the book again.
+pub const SAMPLING_CLOCK: u32 = 1 << 23;
 
 /// What [`CAPS`], [`CAPS_HIGH`] and [`VERSION`] say, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,6 +262,35 @@ impl Caps {
     #[must_use]
     pub const fn embedded(&self) -> bool {
         self.low >> 30 == 1
+    }
+    /// UHS-I SDR50.
+    #[must_use]
+    pub const fn sdr50(&self) -> bool {
+        self.high_bit(0)
+    }
+    /// UHS-I SDR104, and with it HS200.
+    #[must_use]
+    pub const fn sdr104(&self) -> bool {
+        self.high_bit(1)
+    }
+    /// SDR50 needs tuning, too.
+    #[must_use]
+    pub const fn tuned_sdr50(&self) -> bool {
+        self.high_bit(13)
+    }
+    /// How long a sample point may be used (re-tuning timer); `None`: as long as it is good, or another source tells.
+    #[must_use]
+    pub fn retuning_time(&self) -> Option<Duration> {
+        match self.high >> 8 & 0xf {
+            n @ 1..=11 => Some(Duration::from_secs(1_u64.wrapping_shl(n.saturating_sub(1)))),
+            _ => None,
+        }
+    }
+    /// The controller follows the sample point within a data phase by itself (re-tuning mode 3); else a data phase must not be
+    /// longer than 4 MiB.
+    #[must_use]
+    pub const fn follows(&self) -> bool {
+        self.high >> 14 & 3 == 2
     }
     /// UHS-I DDR50.
     #[must_use]

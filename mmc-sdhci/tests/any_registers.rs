@@ -3,7 +3,7 @@
 
 use mmc_hal::{Dir, Mmio};
 use mmc_mock::{Buf, Memory, MemoryDma};
-use mmc_proto::bus::{BusConfig, Power, Signal, Width};
+use mmc_proto::bus::{BusConfig, Power, Signal, Timing, Width};
 use mmc_proto::command::{Command, Gate, Response, Stop};
 use mmc_proto::host::{Host, IrqHandler, Operation, Progress, Returned};
 use mmc_sdhci::{GRACE, Mailbox, Platform, SdhciEngine, Table};
@@ -50,11 +50,12 @@ impl Mmio for Noise {
 }
 
 fn operation() -> impl Strategy<Value = Operation<Buf>> {
-    let command = (0_u8..64, any::<u32>(), 0_usize..4, any::<(bool, bool, bool)>()).prop_map(
-        |(index, arg, response, (busy, now, init_clocks))| Command {
+    let command = (0_u8..64, any::<u32>(), 0_usize..4, any::<(bool, bool, bool, bool)>()).prop_map(
+        |(index, arg, response, (busy, now, init_clocks, tuning))| Command {
             busy,
             gate: if now { Gate::Now } else { Gate::Idle },
             init_clocks,
+            tuning,
             ..Command::plain(
                 index,
                 arg,
@@ -75,10 +76,15 @@ fn operation() -> impl Strategy<Value = Operation<Buf>> {
         command.prop_map(Operation::Command),
         data,
         Just(Operation::Command(Command { voltage_switch: true, ..Command::voltage_switch() })),
-        (any::<u32>(), width, any::<bool>(), 0_u16..33).prop_map(|(hz, width, low, sample)| {
-            let signal = if low { Signal::V1_8 } else { Signal::V3_3 };
-            Operation::Bus(BusConfig { hz, width, signal, sample, ..BusConfig::default() })
-        }),
+        (any::<u32>(), width, any::<bool>(), 0_u16..33, any::<bool>()).prop_map(
+            |(hz, width, low, sample, fast)| {
+                let signal = if low { Signal::V1_8 } else { Signal::V3_3 };
+                let timing = if fast { Timing::Sdr104 } else { Timing::Default };
+                Operation::Bus(BusConfig { hz, width, signal, sample, timing })
+            }
+        ),
+        (0_u16..200)
+            .prop_map(|len| Operation::Transfer(Command::send_tuning_block(), Buf(vec![0; len.into()]))),
         prop::sample::select(vec![Power::On, Power::Off]).prop_map(Operation::Power),
     ]
 }
@@ -123,6 +129,11 @@ proptest! {
         let bus = BusConfig { hz: 50_000_000, width: Width::Four, ..BusConfig::default() };
         let mut rounds = vec![(Operation::Power(Power::On), 7), (Operation::Bus(bus), 7)];
         rounds.extend(operations.into_iter().zip(kinds));
+        // Half of the time in a mode that tunes.
+        if seed & 1 == 0 {
+            let fast = BusConfig { timing: Timing::Sdr104, signal: Signal::V1_8, ..bus };
+            rounds.insert(2, (Operation::Bus(fast), 7));
+        }
         for (round, (op, kind)) in rounds.into_iter().enumerate() {
             regs.0.lock().unwrap().1 = kind;
             let by = now + limit + GRACE;

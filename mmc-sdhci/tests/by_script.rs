@@ -162,10 +162,11 @@ fn a_switch_that_one_side_does_not_follow_is_an_error() {
 }
 
 #[test]
-fn timings_that_need_tuning_are_refused() {
+fn timings_the_capabilities_do_not_name_are_refused() {
     let mut b = Bench::new();
     let caps = b.host.capabilities();
     assert!(caps.v1_8 && caps.timings.has(Timing::Ddr50) && !caps.timings.has(Timing::Sdr104));
+    assert!(!caps.self_tuning && caps.sample_points == 0);
     let fast = BusConfig { signal: Signal::V1_8, timing: Timing::Sdr50, ..BUS };
     let refused = b.host.submit(Operation::Bus(fast), b.now + LIMIT, b.now);
     assert!(matches!(refused.unwrap_err().error.cause, Cause::Unsupported(_)));

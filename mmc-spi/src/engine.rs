@@ -189,6 +189,6 @@ impl<W: Wires, B: Board, P: Payload> Engine for SpiEngine<W, B, P> {
     fn slot(&mut self, _: Instant) -> Slot {
         self.gone();
         let write_protected = self.board.write_protected();
-        Slot { present: self.present, write_protected, changes: self.changes, sdio: false }
+        Slot { present: self.present, write_protected, changes: self.changes, ..Slot::default() }
     }
 }

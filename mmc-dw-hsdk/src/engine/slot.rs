@@ -108,6 +108,7 @@ impl<M: Mmio, R: Mmio, D, P, B> DwEngine<M, R, D, P, B> {
             write_protected: self.platform.write_protect.then(|| self.regs.read32(WRTPRT) & 1 != 0),
             changes: self.pin.changes,
             sdio: self.pin.sdio,
+            ..Slot::default()
         }
     }
 

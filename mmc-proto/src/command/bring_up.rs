@@ -75,7 +75,7 @@ impl Command {
             Width::Eight => 128,
             Width::One | Width::Four => 64,
         };
-        Self::data(21, 0, Dir::Read, bytes, 1, Stop::None)
+        Self { tuning: true, ..Self::data(21, 0, Dir::Read, bytes, 1, Stop::None) }
     }
     /// CMD52 of SDIO: reads one register byte of `function` (0..=7) at `address` (17 bits); R5.
     #[must_use]

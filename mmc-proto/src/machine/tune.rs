@@ -9,6 +9,9 @@
 //! The points are spread over one period of the clock, so the last is a neighbour of the first. A block that does not
 //! arrive, or not whole, makes a bad point and nothing else: the card ends the block by itself, and after a pause the
 //! next point is tried.
+//!
+//! A host that tunes by itself ([`Capabilities::self_tuning`]) has one point: the command is given to it once, and it sends
+//! and compares as many blocks as it needs.
 
 use super::{Action, Machine, Step};
 use crate::bus::{BusConfig, Width};
@@ -141,6 +144,8 @@ pub struct Tune {
     pattern: &'static [u8],
     bus: BusConfig,
     points: u16,
+    /// The host sends and compares the blocks by itself.
+    by_host: bool,
     probes: u8,
     probe: u8,
     good: u64,
@@ -174,6 +179,7 @@ impl Tune {
             pattern,
             bus,
             points,
+            by_host: caps.self_tuning,
             probes: u8::try_from(points.min(MOST)).unwrap_or(0),
             probe: 0,
             good: 0,
@@ -275,7 +281,7 @@ impl Machine for Tune {
             (TunePhase::Block, Some(Ok(reply))) => {
                 let whole = reply.bytes == self.pattern.len() as u64
                     && scratch.get(..self.pattern.len()) == Some(self.pattern);
-                if whole {
+                if self.by_host || whole {
                     self.good |= 1_u64.checked_shl(self.probe.into()).unwrap_or(0);
                 }
                 self.next_point()
@@ -307,6 +313,32 @@ mod tests {
             let narrow = TUNING_BLOCK_4[i / 2];
             let nibble = if i % 2 == 0 { narrow >> 4 } else { narrow & 0xf };
             assert_eq!(*wide, nibble << 4 | nibble, "byte {i}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_tunes_by_itself_is_told_once_and_believed() {
+        let mut caps = Capabilities::new();
+        (caps.sample_points, caps.self_tuning) = (1, true);
+        let bus = BusConfig { hz: 200_000_000, width: Width::Eight, ..BusConfig::default() };
+        for found in [true, false] {
+            let (mut tune, mut scratch) = (Tune::mmc(&caps, bus), [0; 128]);
+            let mut next = |last| tune.next(last, &mut scratch, Instant::ZERO);
+            assert_eq!(next(None), Step::Bus(bus));
+            let Step::Do(action) = next(Some(Ok(Reply::default()))) else { panic!("the command comes") };
+            assert!(action.command.tuning && action.command.index == 21);
+            if found {
+                // The blocks stayed in the controller: the payload is as it was.
+                let reply = Reply { bytes: 128, ..Reply::default() };
+                assert_eq!(next(Some(Ok(reply))), Step::Bus(bus));
+                let tuned = Tuned { bus, tried: 1, first: 0, run: 1 };
+                assert_eq!(next(Some(Ok(Reply::default()))), Step::Done(Ok(tuned)));
+            } else {
+                let error = HostError::new(Cause::Crc, crate::host::Phase::Data, 21);
+                assert_eq!(next(Some(Err(error))), Step::Sleep(PAUSE));
+                let error = TuneError { cause: TuneCause::NoWindow(1), phase: TunePhase::Pause };
+                assert_eq!(next(None), Step::Done(Err(error)));
+            }
         }
     }
 

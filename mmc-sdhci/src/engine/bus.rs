@@ -19,11 +19,14 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// From the clock to the release of the lines by a card that has followed the switch (§3.6.1).
 const RELEASE_LIMIT: Duration = Duration::from_millis(1);
 
+/// Longest data phase where the sample point may have to be found again behind it: 4 MiB (§3.7).
+const MAX_BLOCKS_TUNED: u32 = 8192;
+
 /// What the lines are like, beside the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lines {
     width: Width,
-    timing: Timing,
+    pub(super) timing: Timing,
     signal: Signal,
 }
 
@@ -41,9 +44,11 @@ impl Lines {
         bits
     }
 
-    fn host_control_2(self) -> u32 {
+    pub(super) fn host_control_2(self) -> u32 {
         let mode = match self.timing {
             Timing::Sdr25 => 1,
+            Timing::Sdr50 => 2,
+            Timing::Sdr104 | Timing::Hs200 => 3,
             Timing::Ddr50 => 4,
             _ => 0,
         };
@@ -119,8 +124,22 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         caps.timings = if self.caps.high_speed() { Timings::new() } else { Timings::default_only() };
         if caps.v1_8 {
             caps.timings = caps.timings.with(Timing::Sdr12).with(Timing::Sdr25);
-            if self.caps.ddr50() {
-                caps.timings = caps.timings.with(Timing::Ddr50);
+            for (has, timing) in [
+                (self.caps.sdr50(), Timing::Sdr50),
+                (self.caps.sdr104(), Timing::Sdr104),
+                (self.caps.sdr104(), Timing::Hs200),
+                (self.caps.ddr50(), Timing::Ddr50),
+            ] {
+                if has {
+                    caps.timings = caps.timings.with(timing);
+                }
+            }
+            caps.self_tuning = self.caps.sdr104() || self.caps.sdr50() && self.caps.tuned_sdr50();
+        }
+        if caps.self_tuning {
+            caps.sample_points = 1;
+            if !self.caps.follows() {
+                caps.max_blocks = caps.max_blocks.min(MAX_BLOCKS_TUNED);
             }
         }
         caps
@@ -149,7 +168,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
             return Err(Cause::Unsupported("1.8 V signalling"));
         }
         if !caps.timings.has(bus.timing) {
-            return Err(Cause::Unsupported("a timing this controller or its board cannot do without tuning"));
+            return Err(Cause::Unsupported("a timing this controller or its board cannot do"));
         }
         if bus.width > caps.width {
             return Err(Cause::Unsupported("more data lines than the slot has"));
@@ -178,7 +197,8 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         self.card_clock_off();
         self.lines = None;
         self.regs.write32(HOST, (self.fixed() | lines.host_control()).bits());
-        self.regs.write32(HOST2, lines.host_control_2());
+        self.keep_tuned(lines, to);
+        self.regs.write32(HOST2, self.host_control_2(lines));
         let step = if switches {
             Step::Settle(now + SETTLE)
         } else {
@@ -273,6 +293,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
             Power::Off => {
                 self.card_clock_off();
                 self.lines = None;
+                self.tuned = None;
                 self.enabled = None;
                 self.enable(Events::SLOT);
                 self.regs.write32(HOST2, 0);
