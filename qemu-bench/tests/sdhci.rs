@@ -1,5 +1,8 @@
 //! Our SDHCI driver, from power-up to a disk, on QEMU's controller and QEMU's card.
 
+#[path = "sdhci/emmc.rs"]
+mod emmc;
+
 use mmc_block::{Blocking, Disk, Idle, Init, Settings, Tag, identify};
 use mmc_hal::Dir;
 use mmc_mock::{Buf, BufBatch};
@@ -126,20 +129,6 @@ fn any_controller_identifies_any_card_and_moves_its_data() {
             assert_eq!(dma, 0);
         }
         assert_eq!(pc.clock.interrupts > 0, o.interrupts);
-    }
-}
-
-/// Only later versions have the device (11.1 does, 10.0 does not).
-#[test]
-fn an_emmc_is_identified_and_moves_its_data() {
-    let Some(qemu) = qemu_bench::qemu_with("x86_64", "emmc") else { return };
-    for o in [PLAIN, BY_HAND] {
-        let mut pc = Pc::start(&qemu, &Options { card: "emmc", card_bytes: SDSC, ..o });
-        let card = bring_up(&mut pc);
-        assert_eq!(card.traits.blocks, SDSC / 512);
-        assert!(card.mmc().is_some_and(|m| m.ext_csd.is_some()), "{card:?}");
-        assert_eq!((card.bus.width, card.bus.timing), (Width::Four, Timing::High), "{card:?}");
-        shapes(&mut pc, &card.traits, o.platform.dma);
     }
 }
 
