@@ -6,5 +6,6 @@ pub mod html;
 pub mod json;
 pub mod pages;
 pub mod picture;
+pub mod spans;
 pub mod text;
 pub mod waits;

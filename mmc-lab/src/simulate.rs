@@ -107,7 +107,7 @@ pub struct Share {
 }
 
 /// What came out.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Blocks in all.
     pub blocks: u64,
@@ -127,6 +127,10 @@ pub struct Outcome {
     pub ring_max: u64,
     /// Share of the time that the card works; 1 and more: it cannot keep up.
     pub busy: f64,
+    /// The distribution: nanoseconds (rounded up, as [`latency`](Self::latency)), blocks that were on the card by then.
+    pub steps: Vec<(u64, u64)>,
+    /// Bytes, blocks that found more than that made and not yet on the card; from one block up to [`ring_max`](Self::ring_max).
+    pub rings: Vec<(u64, u64)>,
 }
 
 /// One run.
@@ -272,6 +276,18 @@ fn summary(load: &Load, setup: &Setup, runs: &[Run]) -> Outcome {
         });
         depth.unwrap_or(0) as u64 * load.block
     };
+    let mut by_then = 0;
+    let steps = times.iter().map(|&(ns, n)| {
+        by_then += n;
+        (ns, by_then)
+    });
+    let steps = steps.collect();
+    let mut above = blocks;
+    let rings = backlog.iter().enumerate().map(|(depth, n)| {
+        above -= n;
+        (depth as u64 * load.block, above)
+    });
+    let rings = rings.skip(1).collect();
     let busy: f64 = runs.iter().map(|run| run.busy as f64 / run.took as f64).sum::<f64>() / n;
     let made = (load.period() * setup.blocks) as f64;
     let asked: f64 = runs.iter().map(|run| run.busy as f64 / made.max(1.0)).sum::<f64>() / n;
@@ -284,6 +300,8 @@ fn summary(load: &Load, setup: &Setup, runs: &[Run]) -> Outcome {
         ring_6: (blocks as f64 * 1e-6 >= 10.0).then(|| ring(1e-6)),
         ring_max: backlog.len().saturating_sub(1) as u64 * load.block,
         busy: busy.max(asked),
+        steps,
+        rings,
     }
 }
 
@@ -360,6 +378,11 @@ mod tests {
         assert!(out.miss.high < 2.0 * expected, "{:?}", out.miss);
         // In such a pause the backlog grows to 8 blocks or, with another one in it, more.
         assert!(out.ring_3 >= 7 * load.block && out.ring_3 <= 9 * load.block, "{}", out.ring_3 / load.block);
+        // The curves behind the figures say the same.
+        assert_eq!(out.steps.last().map(|s| s.1), Some(out.blocks));
+        assert_eq!(out.rings.last(), Some(&(out.ring_max, 0)));
+        let first = out.rings.iter().find(|r| r.1 as f64 <= out.blocks as f64 * 1e-3);
+        assert_eq!(first.map(|r| r.0), Some(out.ring_3));
     }
 
     #[test]

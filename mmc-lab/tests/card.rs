@@ -312,8 +312,8 @@ fn a_recorder_gets_a_chance_and_a_ring() {
         (&["--blocks", "1"], "40 to"),
         (&["--file", "4K"], "--file"),
     ] {
-        let e = run(options).unwrap_err();
-        assert!(e.contains(part) && !e.contains('\n'), "{e}");
+        let (status, e) = run(options).unwrap_err();
+        assert!(status == 2 && e.contains(part) && !e.contains('\n'), "{e}");
     }
 }
 

@@ -98,6 +98,28 @@ fn every_command_that_analyses_writes_a_page_with_the_numbers_of_its_json() {
     let (html, _) = page(&dir, &["compare", "--scenarios", &data("scenarios-small.json"), "--seeds", "1"]);
     is_whole("compare", &html);
 
+    let (html, runs) = page(&dir, &["card", "simulate", "--blocks", "40000"]);
+    is_whole("card simulate", &html);
+    let longest = seconds(&runs[0]["latency_s"][3]);
+    let ring = mmc_lab::units::format_size(runs[0]["ring_1e3"].as_u64().expect("bytes"));
+    assert!(html.contains(&format!("<td>{}</td></tr>\n</tbody>", runs[0]["late"])), "late ones");
+    assert!(
+        html.contains(&format!("<dd>{longest}<")) && html.contains(&format!("<dd>{ring}<")),
+        "{longest} {ring}"
+    );
+
+    let little = ["--requests", "1000", "--faults", "40", "--cuts", "1", "--swaps", "1", "--days", "1"];
+    let (html, runs) = page(&dir, &[&["soak"], &little[..]].concat());
+    is_whole("soak", &html);
+    for class in runs[0]["classes"].as_array().expect("a list") {
+        let worst = mmc_lab::units::format_time(class["worst_ns"].as_u64().expect("a time"));
+        let name = class["class"].as_str().expect("a name");
+        assert!(
+            html.contains(&format!("{name}</th><td>{}</td><td>{worst}</td>", class["requests"])),
+            "{name} {worst}"
+        );
+    }
+
     let order = lab(
         &dir,
         &[
@@ -188,6 +210,10 @@ fn a_page_that_cannot_be_written_is_told_before_the_work_begins() {
         &["tune", &trace],
         &["csv", &data("bv510-mq.bonnie.out")],
         &["card", "fit", &data("bv510-mq.device.log.gz")],
+        &["card", "simulate"],
+        &["soak"],
+        &["serve", "--size", "16M", "--listen", "unix:s"],
+        &["verify", "--write", "s"],
     ] {
         let out = lab(&dir, &[args, &["--out", "no/such/dir/page.html"]].concat());
         let error = String::from_utf8_lossy(&out.stderr);
@@ -317,12 +343,13 @@ fn empty(field: &str) -> &str {
     field.strip_suffix("[]").or_else(|| field.strip_suffix(".*")).unwrap_or(field)
 }
 
-/// What `serve` says at its end, after a client that wrote and read.
+/// What `serve` says at its end with these options more, after a client that wrote and read.
 #[cfg(unix)]
-fn served(dir: &Path) -> Value {
+fn served(dir: &Path, more: &[&str]) -> Value {
     let serve = ["serve", "--size", "16M", "--listen", "unix:s", "--once", "--json"];
     let server = Command::new(env!("CARGO_BIN_EXE_mmc-lab"))
         .args(serve)
+        .args(more)
         .current_dir(dir)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -338,6 +365,38 @@ fn served(dir: &Path) -> Value {
     let value: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!(value["schema"], mmc_lab::output::SCHEMA);
     value
+}
+
+#[test]
+#[cfg(unix)]
+fn a_served_disk_and_one_read_back_get_a_page_too() {
+    let dir = scratch("disks");
+    let told = served(&dir, &["--out", "page.html", "--fault", "at CMD20#9: no-answer"]);
+    let html = std::fs::read_to_string(dir.join("page.html")).expect("the page");
+    is_whole("serve", &html);
+    let writes = &told["served"]["write"];
+    let bytes = mmc_lab::units::format_size(writes["bytes"].as_u64().expect("bytes"));
+    assert!(html.contains(&format!("write</th><td>{}</td><td>{bytes}</td>", writes["requests"])), "{told}");
+    assert!(html.contains("CMD20#9") && html.contains("all that was written is stored"));
+
+    // The upper half holds the lower one's, and one word is wrong.
+    std::fs::write(dir.join("disk.img"), [0; 65536]).expect("a disk");
+    let (html, _) = page(&dir, &["verify", "--write", "disk.img"]);
+    is_whole("verify", &html);
+    assert!(html.contains("disk.img holds all that was written to it: 64 KiB"));
+    let mut disk = std::fs::read(dir.join("disk.img")).expect("a disk");
+    disk.copy_within(..32768, 32768);
+    disk[1000] ^= 1;
+    std::fs::write(dir.join("disk.img"), disk).expect("a disk");
+    let out = lab(&dir, &["verify", "disk.img", "--json", "--out", "bad.html"]);
+    assert_eq!(out.status.code(), Some(1), "it is not good, and the page is there");
+    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let html = std::fs::read_to_string(dir.join("bad.html")).expect("the page");
+    is_whole("verify", &html);
+    for fate in ["good", "overwritten", "changed", "corrupted", "unreadable"] {
+        assert!(html.contains(&format!("{fate}</th><td>{}</td>", found[fate])), "{fate}: {found}");
+    }
+    assert!(html.contains("disk.img has less than it says: addresses 32 KiB apart are one place"), "{found}");
 }
 
 #[test]
@@ -455,7 +514,7 @@ fn the_json_of_every_command_is_what_its_page_says() {
         }
     }
     #[cfg(unix)]
-    paths("", &served(&dir), emitted.entry("serve").or_default());
+    paths("", &served(&dir, &[]), emitted.entry("serve").or_default());
     let documented = documented();
     for (section, fields) in &documented {
         let emitted = emitted

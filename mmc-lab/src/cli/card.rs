@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> ExitCode {
         Action::List { json } => Ok(list(*json)),
         Action::Show { name, json } => show(name, *json).map_err(|e| (2, e)),
         Action::Fit { file, json, out } => fit(file, *json, out.as_deref()).map_err(|e| (1, e)),
-        Action::Simulate(args) => simulate::run(args).map_err(|e| (2, e)),
+        Action::Simulate(args) => simulate::run(args),
     };
     match answer {
         Ok(text) => output::print("card", &text, ExitCode::SUCCESS),

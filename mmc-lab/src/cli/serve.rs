@@ -2,6 +2,7 @@
 
 use super::bonnie::parse_policies;
 use crate::output;
+use crate::report::pages;
 use crate::serve::card::{self, Choice, Plan};
 use crate::serve::connection::{Message, Told, accept};
 use crate::serve::image::{self, Image, Made};
@@ -26,6 +27,7 @@ use std::sync::mpsc::channel;
   mmc-lab serve --image card.img --listen unix:/tmp/card.sock --card emmc --sched ftb
   mmc-lab serve --card a1 --size 64M --pace real --sched mq-deadline --set fifo_batch=1
   mmc-lab serve --card a1 --size 64M --fault 'every CMD18: block 0 crc; at CMD25#3: no-answer'
+  mmc-lab serve --card slow2018 --size 1G --out served.html   the statistics as a page, too
 
   qemu-img info nbd://127.0.0.1:10809
   qemu-img convert -n -f raw root.img nbd+unix:///?socket=/tmp/card.sock
@@ -79,6 +81,9 @@ pub struct Args {
     /// Print the statistics as one JSON object
     #[arg(long)]
     json: bool,
+    /// Also write the statistics as one HTML page, at the end
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// What `--fault` says: a file's text, or its own.
@@ -138,8 +143,11 @@ pub fn run(args: &Args) -> ExitCode {
         Err(e) => return output::fail("serve", e, 2),
     };
     match serve(args, wanted) {
-        Ok(report) => {
+        Ok((disk, report)) => {
             let status = if report.stored { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            if let Err(e) = output::write(args.out.as_deref(), || pages::serve::render(&disk, &report)) {
+                return output::fail("serve", e, 1);
+            }
             let text = if args.json { output::json(object(&report)) } else { text(&report) };
             output::print("serve", &text, status)
         }
@@ -147,7 +155,9 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn serve(args: &Args, wanted: Wanted) -> Result<Report, String> {
+/// What was served, as clients are told, and the statistics.
+fn serve(args: &Args, wanted: Wanted) -> Result<(String, Report), String> {
+    output::may_write(args.out.as_deref())?;
     // What was made for it goes if the server does not start.
     let mut made = Made::default();
     let file = match &args.image {
@@ -194,14 +204,15 @@ fn serve(args: &Args, wanted: Wanted) -> Result<Report, String> {
     image.as_ref().map_or(Ok(()), Image::lengthen)?;
     made.keep();
     eprintln!("mmc-lab serve: listening on {address}: {}", stack.description);
-    accept(listener, Told { export, description: stack.description.clone() }, to_worker);
+    let description = stack.description.clone();
+    accept(listener, Told { export, description: description.clone() }, to_worker);
     let mut say = |what: &str| eprintln!("mmc-lab serve: {what}");
     let report = Worker::new(stack, image, wanted.pace, args.once).run(&messages, &mut say);
     if let Address::Unix(path) = &wanted.address {
         // Somebody else may have removed it.
         let _ = std::fs::remove_file(path);
     }
-    Ok(report)
+    Ok((description, report))
 }
 
 const KINDS: [&str; 3] = ["reads", "sync_writes", "other"];

@@ -1,10 +1,12 @@
 //! `mmc-lab soak`.
 
 use crate::output;
+use crate::report::pages::soak::{CLASSES, render};
 use crate::soak::{Class, Plan, Report, run as soak};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Millions of requests on the whole stack in weeks of virtual time, with faults, power cuts and card swaps
@@ -48,6 +50,9 @@ pub struct Args {
     /// Print the counters as one JSON object
     #[arg(long)]
     json: bool,
+    /// Also write the counters as one HTML page
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -75,6 +80,9 @@ pub fn run(args: &Args) -> ExitCode {
         sched: args.sched.clone(),
         card: args.card.clone(),
     };
+    if let Err(e) = output::may_write(args.out.as_deref()) {
+        return output::fail("soak", e, 1);
+    }
     let bar = std::io::stderr().is_terminal().then(|| indicatif::ProgressBar::new(plan.requests));
     let began = std::time::Instant::now();
     let result = soak(&plan, &mut |sent| {
@@ -86,16 +94,17 @@ pub fn run(args: &Args) -> ExitCode {
         bar.finish_and_clear();
     }
     let real = began.elapsed().as_secs_f64();
-    match result {
-        Ok(report) if args.json => {
-            output::print("soak", &output::json(object(&plan, &report, real)), ExitCode::SUCCESS)
-        }
-        Ok(report) => output::print("soak", &text(&plan, &report, real), ExitCode::SUCCESS),
-        Err(e) => output::fail("soak", e, 1),
+    let report = match result {
+        Ok(report) => report,
+        Err(e) => return output::fail("soak", e, 1),
+    };
+    if let Err(e) = output::write(args.out.as_deref(), || render(&plan, &report, real)) {
+        return output::fail("soak", e, 1);
     }
+    let text =
+        if args.json { output::json(object(&plan, &report, real)) } else { text(&plan, &report, real) };
+    output::print("soak", &text, ExitCode::SUCCESS)
 }
-
-const CLASSES: [&str; 4] = ["reads", "sync writes", "other writes", "flushes"];
 
 fn object(plan: &Plan, r: &Report, real: f64) -> Value {
     let classes: Vec<Value> = CLASSES

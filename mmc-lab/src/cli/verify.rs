@@ -1,6 +1,7 @@
 //! `mmc-lab verify`: does a disk hold what was written to it, all of it?
 
 use crate::output;
+use crate::report::pages;
 use crate::serve::client::Client;
 use crate::serve::socket::Address;
 use crate::units::format_size;
@@ -9,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -18,6 +20,7 @@ use std::time::SystemTime;
   mmc-lab verify card.img --write                     fill an image and read it back: all it held is lost
   mmc-lab verify nbd://127.0.0.1:10809 --write        a served disk
   mmc-lab verify unix:/tmp/card.sock                  read back what an earlier --write has left
+  mmc-lab verify card.img --out card.html             and a page with a map of the disk
   mmc-lab serve --card fake-64gb --size 512M          a card to find out: it has an eighth of what it says
 
 Of a real card behind a device file read back what the card has, not what this machine remembers: write, take it out
@@ -44,6 +47,9 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Also write what was found as one HTML page
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -54,6 +60,10 @@ pub fn run(args: &Args) -> ExitCode {
         None if args.target.starts_with("unix:") => Some(Address::parse(&args.target)),
         None => None,
     };
+    // Before anything is lost.
+    if let Err(e) = output::may_write(args.out.as_deref()) {
+        return output::fail("verify", e, 1);
+    }
     let tried = match served {
         Some(Err(e)) => return output::fail("verify", e, 2),
         Some(Ok(address)) => Client::connect(&address).map_err(|e| e.to_string()).and_then(|mut client| {
@@ -71,6 +81,11 @@ pub fn run(args: &Args) -> ExitCode {
     match tried {
         Ok((seed, report)) => {
             let status = if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            let name = output::short(Path::new(&args.target));
+            if let Err(e) = output::write(args.out.as_deref(), || pages::verify::render(&name, seed, &report))
+            {
+                return output::fail("verify", e, 1);
+            }
             let text = if args.json { output::json(object(seed, &report)) } else { text(seed, &report) };
             output::print("verify", &text, status)
         }

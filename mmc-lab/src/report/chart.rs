@@ -161,10 +161,16 @@ impl LogAxis {
     /// Grid lines from `top` to `bottom` and names below.
     pub fn grid(&self, canvas: &mut Canvas, top: f64, bottom: f64) {
         let all: Vec<_> = self.decades().collect();
+        let mut free = 0.0;
         for (x, name) in &all {
             canvas.path("grid", &format!("M{x:.1} {top:.1}V{bottom:.1}"));
             let half = text_width(name) / 2.0;
-            canvas.text(x.min(canvas.width - half).max(half), bottom + 16.0, "soft mid", name);
+            let x = x.min(canvas.width - half).max(half);
+            // Where decades are narrow not each has room for its name.
+            if x - half >= free {
+                canvas.text(x, bottom + 16.0, "soft mid", name);
+                free = x + half;
+            }
         }
     }
 }

@@ -6,7 +6,11 @@ pub mod csv;
 pub mod explain;
 pub mod fit;
 pub mod replay;
+pub mod serve;
+pub mod simulate;
+pub mod soak;
 pub mod tune;
+pub mod verify;
 
 use super::html::{Page, Table};
 use super::waits;

@@ -116,8 +116,12 @@ pub fn distribution(title: &str, series: &[Series], explained: bool) -> (Picture
     };
     let picture = Picture::new(title, text, |canvas| {
         let (left, right) = edges(canvas);
-        let left = if canvas.narrow { 44.0 } else { left.min(70.0) };
         let deep = drawn.iter().map(|(_, s)| (s.stats.n.max(1) as f64).log10()).fold(1.0, f64::max).min(5.0);
+        let left = match (canvas.narrow, deep >= 4.0) {
+            (true, true) => 54.0,
+            (true, false) => 44.0,
+            (false, _) => left.min(70.0),
+        };
         let mut top = 4.0;
         for (i, s) in &drawn {
             stroke(canvas, &format!("M{left:.1} {:.1}h30", top + 6.0), *i, &s.colour);

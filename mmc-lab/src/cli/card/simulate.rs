@@ -1,10 +1,13 @@
 //! `mmc-lab card simulate`: does a card keep up with a recorder, and with how much memory in front of it?
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use mmc_mock::timing::Profile;
 use serde_json::json;
 
+use crate::output;
+use crate::report::pages;
 use crate::simulate::{Load, Outcome, Place, Setup, least_service, simulate};
 use crate::units::{format_size, format_time, parse_size, parse_time};
 
@@ -54,13 +57,39 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Also write the answer as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// The answer.
 ///
 /// # Errors
-/// One line that names the option and what is accepted.
-pub fn run(args: &Args) -> Result<String, String> {
+/// The exit status and one line: an option and what is accepted, or the page cannot be written.
+pub fn run(args: &Args) -> Result<String, (u8, String)> {
+    let (load, setup) = asked(args).map_err(|e| (2, e))?;
+    output::may_write(args.out.as_deref()).map_err(|e| (1, e))?;
+    let out = simulate(&load, &setup).map_err(|e| (2, e))?;
+    let lines = lines(args, &load, &setup, &out);
+    output::write(args.out.as_deref(), || {
+        pages::simulate::render(&format!("{} on {}", args.workload, args.card), &lines, &load, &setup, &out)
+    })
+    .map_err(|e| (1, e))?;
+    if args.json {
+        let place = if load.place == Place::Random { "random" } else { "sequential" };
+        let object = json!({
+            "workload": args.workload, "card": args.card, "rate": load.rate, "block": load.block, "place": place,
+            "deadline_s": setup.deadline as f64 / 1e9, "blocks": out.blocks, "late": out.late,
+            "miss": out.miss, "latency_s": out.latency.map(|ns| ns as f64 / 1e9),
+            "ring_1e3": out.ring_3, "ring_1e6": out.ring_6, "ring_max": out.ring_max, "busy": out.busy,
+        });
+        return Ok(output::json(object));
+    }
+    Ok(lines.concat())
+}
+
+/// What the options ask for.
+fn asked(args: &Args) -> Result<(Load, Setup), String> {
     let mut load = Load::named(&args.workload).map_err(|e| format!("--workload: {e}"))?;
     let size = |option: &str, text: &str, from: u64, to: u64| {
         let bytes = parse_size(text).map_err(|e| format!("{option}: {e}"))?;
@@ -102,21 +131,12 @@ pub fn run(args: &Args) -> Result<String, String> {
         blocks: args.blocks / u64::from(RUNS),
         seed: args.seed,
     };
-    let out = simulate(&load, &setup)?;
-    if args.json {
-        let place = if load.place == Place::Random { "random" } else { "sequential" };
-        let object = json!({
-            "workload": args.workload, "card": args.card, "rate": load.rate, "block": load.block, "place": place,
-            "deadline_s": setup.deadline as f64 / 1e9, "blocks": out.blocks, "late": out.late,
-            "miss": out.miss, "latency_s": out.latency.map(|ns| ns as f64 / 1e9),
-            "ring_1e3": out.ring_3, "ring_1e6": out.ring_6, "ring_max": out.ring_max, "busy": out.busy,
-        });
-        return Ok(crate::output::json(object));
-    }
-    Ok(text(args, &load, &setup, &out))
+    Ok((load, setup))
 }
 
-fn text(args: &Args, load: &Load, setup: &Setup, out: &Outcome) -> String {
+/// The answer in lines: the finding, what was looked at, the figures.
+fn lines(args: &Args, load: &Load, setup: &Setup, out: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
     let mut text = String::new();
     let (deadline, card) = (format_time(setup.deadline), &args.card);
     if out.busy >= 1.0 {
@@ -141,6 +161,7 @@ fn text(args: &Args, load: &Load, setup: &Setup, out: &Outcome) -> String {
             out.miss.value, out.miss.low, out.miss.high, out.late, out.blocks
         );
     }
+    lines.push(std::mem::take(&mut text));
     let [p50, p99, p999, longest] = out.latency.map(format_time);
     let _ = writeln!(
         text,
@@ -151,6 +172,7 @@ fn text(args: &Args, load: &Load, setup: &Setup, out: &Outcome) -> String {
         format_time(load.period()),
         out.busy * 100.0
     );
+    lines.push(std::mem::take(&mut text));
     let _ = writeln!(
         text,
         "  until a block is on the card: p50 {p50}, p99 {p99}, p99.9 {p999}, longest {longest}"
@@ -166,5 +188,6 @@ fn text(args: &Args, load: &Load, setup: &Setup, out: &Outcome) -> String {
             format_size(out.ring_max)
         );
     }
-    text
+    lines.push(text);
+    lines
 }
