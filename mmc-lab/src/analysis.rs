@@ -16,7 +16,7 @@ mod sleep;
 mod spread;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
@@ -38,6 +38,12 @@ use spread::Tasks;
 /// Events of one stamp that wait for each other are looked at this often before they are taken as they are: a chain of
 /// bios, each merged in front of the one before, needs a round for each.
 const SETTLE_ROUNDS: usize = 8;
+
+/// A completion that came before its issue waits for that so long, in nanoseconds and in events: clocks of CPUs that disagree by
+/// more than that are no clocks.
+const EARLY: u64 = 10_000_000;
+/// See [`EARLY`].
+const EARLY_EVENTS: u64 = 1024;
 
 /// Longest waits kept, however many reach the threshold.
 const VICTIMS: usize = 1 << 16;
@@ -210,6 +216,11 @@ pub struct Analysis {
     outstanding: i64,
     /// Events of the latest stamp that must wait for others of the same stamp.
     deferred: Vec<Event>,
+    /// Completions whose issue may still come, each with its number among all events.
+    early: VecDeque<(u64, Event)>,
+    /// How many of them had theirs come.
+    early_matched: u64,
+    pushed: u64,
     longest: BTreeMap<(u64, Reverse<u64>), Victim>,
     forgotten: u64,
     worst: [Option<Victim>; 4],
@@ -242,6 +253,9 @@ impl Analysis {
             last_complete: 0,
             outstanding: 0,
             deferred: Vec::new(),
+            early: VecDeque::new(),
+            early_matched: 0,
+            pushed: 0,
             longest: BTreeMap::new(),
             forgotten: 0,
             worst: [None, None, None, None],
@@ -265,10 +279,17 @@ impl Analysis {
     /// Takes in the next event.
     ///
     /// Events with the same stamp may come in any order: one that needs another first (a completion its issue, an issue
-    /// its insertion) waits until all of that stamp are here.
+    /// its insertion) waits until all of that stamp are here. A completion waits for its issue up to 10 ms, since clocks of
+    /// CPUs differ.
     pub fn push(&mut self, event: &Event) {
         if event.at != self.last || self.first.is_none() {
             self.settle();
+        }
+        self.pushed += 1;
+        while let Some((number, early)) = self.early.front()
+            && (self.pushed - number > EARLY_EVENTS || event.at > early.at.saturating_add(EARLY))
+        {
+            self.give_up();
         }
         self.first = Some(self.first.map_or(event.at, |first| first.min(event.at)));
         self.last = event.at;
@@ -283,6 +304,9 @@ impl Analysis {
     /// The recorder lost events here: what was in flight may have ended unseen.
     pub fn lose_track(&mut self) {
         self.settle();
+        while !self.early.is_empty() {
+            self.give_up();
+        }
         self.lost_before = Some(self.tracker.last_id());
     }
 
@@ -297,6 +321,9 @@ impl Analysis {
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.settle();
+        while !self.early.is_empty() {
+            self.give_up();
+        }
         let (mut unfinished, mut lost_track) = (0, 0);
         let left: Vec<_> = self.tracker.unfinished().into_iter().map(|(id, r)| (id, r.clone())).collect();
         for (id, request) in left {
@@ -313,7 +340,7 @@ impl Analysis {
         Report {
             requests: self.tracker.count(),
             tasks: self.sleepers.tasks(),
-            clock: self.meter.judge(),
+            clock: Clock { early: self.early_matched, ..self.meter.judge() },
             queue_depth_max: u64::from(self.depth.max()),
             classes: samples.into_stats(),
             victims: self.longest.into_values().rev().collect(),
@@ -352,7 +379,39 @@ impl Analysis {
                 break;
             }
         }
-        waiting.iter().for_each(|event| self.apply(event));
+        for event in waiting {
+            if event.kind == Kind::Complete && event.sectors > 0 && !self.tracker.is_ready(&event) {
+                self.outstanding -= 1;
+                self.answer(&event, event.at);
+                self.early.push_back((self.pushed, event));
+            } else {
+                self.apply(&event);
+            }
+        }
+    }
+
+    /// The issue of the oldest early completion does not come.
+    fn give_up(&mut self) {
+        if let Some((_, event)) = self.early.pop_front() {
+            self.track(&event, event.at, 0, 0);
+        }
+    }
+
+    /// `issue` is here: a completion of its request that came before it ends it.
+    fn catch_up(&mut self, issue: &Event) {
+        let end = issue.sector.saturating_add(issue.sectors.into());
+        let same = |e: &Event| {
+            e.sector == issue.sector
+                && e.sector.saturating_add(e.sectors.into()) <= end
+                && e.rwbs == issue.rwbs
+        };
+        let place = self.early.iter().position(|(_, event)| same(event));
+        if let Some((_, event)) = place.and_then(|place| self.early.remove(place)) {
+            self.early_matched += 1;
+            let at = event.at.max(issue.at);
+            self.answer(&event, at);
+            self.track(&event, at, 0, 0);
+        }
     }
 
     fn apply(&mut self, event: &Event) {
@@ -381,33 +440,41 @@ impl Analysis {
             }
             Kind::Complete if sectors > 0 => {
                 self.outstanding -= 1;
-                self.answer(event);
+                self.answer(event, event.at);
             }
             Kind::RqMerge | Kind::Issue | Kind::Requeue | Kind::Complete => {}
         }
+        self.track(event, event.at, owner, busy);
+        if event.kind == Kind::Issue && !self.early.is_empty() {
+            self.catch_up(event);
+        }
+    }
+
+    /// What an event at `at` of the task with place `owner` does to the requests in flight; `busy` were outstanding before it.
+    fn track(&mut self, event: &Event, at: u64, owner: usize, busy: u64) {
         match self.tracker.apply(event, owner, busy) {
             Step::Nothing => {}
             Step::Done(slot) => {
                 if let Some(request) = self.tracker.take(slot) {
-                    self.done(&request, event.at);
+                    self.done(&request, at);
                 }
             }
             Step::Unmatched => self.unmatched += 1,
         }
-        self.depth.push(event.at, self.tracker.depth());
+        self.depth.push(at.max(self.last), self.tracker.depth());
     }
 
-    /// The bios whose first sector this completion covers are answered.
-    fn answer(&mut self, event: &Event) {
+    /// The bios whose first sector this completion, at `at`, covers are answered.
+    fn answer(&mut self, event: &Event, at: u64) {
         let end = event.sector.saturating_add(u64::from(event.sectors));
         let answered = self.unanswered.extract_if((event.sector, 0)..(end, 0), |_, _| true);
         for (_, (queued, class, counts, task)) in answered {
             if counts {
-                let took = event.at.saturating_sub(queued);
+                let took = at.saturating_sub(queued);
                 self.bio_samples.push(class, took);
                 self.by_task.push(task, took);
                 if let Some(record) = &mut self.record {
-                    record.waited(event.at, class, took);
+                    record.waited(at, class, took);
                 }
             }
         }

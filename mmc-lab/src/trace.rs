@@ -4,6 +4,7 @@ mod blkparse;
 mod blktrace;
 pub mod ftrace;
 pub mod model;
+pub mod order;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::class::optional_seconds;
+use crate::trace::order::WINDOW;
 
 /// Coarser than this, and a request can be queued, sent and done within one step: the stamps cannot order events.
 /// Below the service time of the fastest read of a card (about 0.2 ms).
@@ -19,9 +20,15 @@ pub struct Clock {
     pub granularity: Option<u64>,
     /// Whether stamps order events of different CPUs: fine enough, and none earlier than the one before.
     pub ordered: bool,
-    /// Events whose stamp is earlier than that of the event before. Not in the JSON.
+    /// Events whose stamp is earlier than that of the event before in the file. Not in the JSON.
     #[serde(skip)]
     pub backwards: u64,
+    /// Of them, those that came too late to be put in the order of their stamps. Not in the JSON.
+    #[serde(skip)]
+    pub late: u64,
+    /// Completions with a stamp before their request's issue. Not in the JSON.
+    #[serde(skip)]
+    pub early: u64,
 }
 
 impl Clock {
@@ -31,10 +38,22 @@ impl Clock {
         const BETTER: &str = "record again with `echo mono > /sys/kernel/tracing/trace_clock` (ftrace) or \
             `perf record --clockid mono` (perf)";
         if self.backwards > 0 {
+            let late = match self.late {
+                0 => "they were put in the order of their stamps".to_owned(),
+                n => format!(
+                    "they were put in the order of their stamps, but for {n} that came more than {WINDOW} events too late"
+                ),
+            };
             Some(format!(
                 "{} events have a stamp earlier than the event before them: the stamps of the CPUs do not agree, or \
-                 the file is not in order; {BETTER}.",
+                 the file is not in order; {late}; {BETTER}.",
                 self.backwards
+            ))
+        } else if self.early > 0 {
+            Some(format!(
+                "{} completions have a stamp before the issue of their request: the clocks of the CPUs do not agree, and no \
+                 service time below that means anything (such a request has none); {BETTER}.",
+                self.early
             ))
         } else if !self.ordered {
             let step = crate::units::format_time(self.granularity.unwrap_or(0));
@@ -81,7 +100,8 @@ impl Meter {
     pub(crate) fn judge(&self) -> Clock {
         let coarse = self.least.is_none_or(|least| least > TOO_COARSE) && self.ties > 0;
         let granularity = if coarse { self.least } else { self.least.map(|_| self.common) };
-        Clock { name: None, granularity, ordered: !coarse && self.backwards == 0, backwards: self.backwards }
+        let ordered = !coarse && self.backwards == 0;
+        Clock { name: None, granularity, ordered, backwards: self.backwards, ..Clock::default() }
     }
 }
 

@@ -487,14 +487,16 @@ impl Tracker {
                 .bios
                 .range((event.sector, 0)..(end, 0))
                 .take(BIOS_PER_REQUEST)
-                .filter(|(_, bio)| bio.end <= end)
+                .filter(|(_, bio)| bio.end <= end && bio.at <= event.at)
                 .map(|(&key, _)| key)
                 .collect();
             for key in done {
                 self.bios.remove(&key);
             }
         }
-        let found = self.find(event, |r| r.issued.is_some()).or_else(|| self.find(event, |_| true));
+        // One that began since is another.
+        let began = |r: &Request| r.first <= event.at;
+        let found = self.find(event, |r| r.issued.is_some()).or_else(|| self.find(event, began));
         let Some(id) = found else {
             // A request that was flushed for completes twice, the second time with no sectors.
             return if sectors == 0 { Step::Nothing } else { Step::Unmatched };

@@ -11,6 +11,7 @@ use crate::blame::{Ahead, verdict};
 use crate::dmesg::{self, Blocked};
 use crate::report::pages;
 use crate::trace::model::Line;
+use crate::trace::order::Ordered;
 use crate::units::{format_size, format_time, parse_time};
 
 /// Victims shown in the text unless `--top` asks for more.
@@ -218,6 +219,7 @@ struct Reading {
     /// Keep what pictures are drawn from.
     pictures: bool,
     wanted: Option<(u32, u32)>,
+    order: Ordered,
     devices: BTreeMap<(u32, u32), (u64, Analysis)>,
     clock: Option<String>,
     lines: u64,
@@ -235,6 +237,7 @@ impl Reading {
             options,
             pictures,
             wanted,
+            order: Ordered::default(),
             devices,
             clock: None,
             lines: 0,
@@ -249,23 +252,13 @@ impl Reading {
         self.lines += 1;
         match line {
             Line::Event(event) => {
-                if self.devices.len() >= DEVICES
-                    && self.wanted != Some(event.dev)
-                    && !self.devices.contains_key(&event.dev)
-                {
-                    self.other_devices += 1;
-                    return;
-                }
-                let analysis = if self.pictures { Analysis::recording } else { Analysis::new };
-                let new = || (0, analysis(self.options));
-                let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
-                *events += 1;
-                if self.wanted.is_none_or(|wanted| wanted == event.dev) {
-                    analysis.push(&event);
-                }
+                self.order.put(event);
+                self.events();
             }
             Line::Lost(events) => {
                 self.lost = self.lost.saturating_add(events);
+                self.order.end();
+                self.events();
                 self.devices.values_mut().for_each(|(_, analysis)| analysis.lose_track());
             }
             Line::Clock(name) => self.clock = Some(name),
@@ -279,8 +272,30 @@ impl Reading {
         }
     }
 
+    /// The events whose turn it is.
+    fn events(&mut self) {
+        while let Some(event) = self.order.take() {
+            if self.devices.len() >= DEVICES
+                && self.wanted != Some(event.dev)
+                && !self.devices.contains_key(&event.dev)
+            {
+                self.other_devices += 1;
+                continue;
+            }
+            let analysis = if self.pictures { Analysis::recording } else { Analysis::new };
+            let new = || (0, analysis(self.options));
+            let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
+            *events += 1;
+            if self.wanted.is_none_or(|wanted| wanted == event.dev) {
+                analysis.push(&event);
+            }
+        }
+    }
+
     /// All lines are here; `end` is how the input ended.
     fn conclude(mut self, name: &str, end: io::Result<usize>) -> Result<Explanation, Failure> {
+        self.order.end();
+        self.events();
         let most = || self.devices.iter().max_by_key(|(_, (events, _))| *events).map(|(&dev, _)| dev);
         let Some(dev) = self.wanted.or_else(most) else {
             return Err(Failure::Input(match end {
@@ -304,6 +319,8 @@ impl Reading {
         };
         let mut report = analysis.finish();
         report.clock.name = self.clock;
+        (report.clock.backwards, report.clock.late) = (self.order.backwards(), self.order.too_late());
+        report.clock.ordered &= report.clock.backwards == 0;
         let mut notes = Vec::new();
         if !self.devices.is_empty() {
             let (major, minor) = dev;

@@ -3,6 +3,7 @@
 use super::Op;
 use crate::trace::ftrace::Parser;
 use crate::trace::model::{Event, Kind, Line};
+use crate::trace::order::Ordered;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, Read};
 
@@ -41,13 +42,14 @@ const MOST_SECTORS: u32 = 1 << 16;
 /// Reads a device log (`t_us R|W sector sectors service_us …`, `#` begins a comment) or the text of ftrace; which of
 /// the two, its lines say.
 ///
-/// In a trace the service of a request runs from its issue, or the completion before it if that is later, to its
+/// In a trace, whose lines may be out of order as far as [`Ordered`] mends that, the service of a request runs from its issue, or the completion before it if that is later, to its
 /// completion: the time of the wire and of the host is in it.
 ///
 /// # Errors
 /// [`BadLog`] for a line of a device log that is wrong, and when there is no data command.
 pub fn read(input: &mut dyn BufRead) -> Result<Vec<Op>, BadLog> {
     let (mut ops, mut parser, mut trace) = (Vec::new(), Parser::default(), Trace::default());
+    let mut order = Ordered::default();
     let (mut line, mut number) = (Vec::new(), 0);
     loop {
         line.clear();
@@ -62,9 +64,12 @@ pub fn read(input: &mut dyn BufRead) -> Result<Vec<Op>, BadLog> {
         {
             ops.extend(device_line(number, *what == "R", rest)?);
         } else if let Line::Event(event) = parser.line(&line) {
-            trace.event(&event);
+            order.put(event);
+            trace.events(&mut order);
         }
     }
+    order.end();
+    trace.events(&mut order);
     if ops.is_empty() {
         ops = trace.busiest();
     }
@@ -94,6 +99,11 @@ struct Device {
 struct Trace(BTreeMap<(u32, u32), Device>);
 
 impl Trace {
+    fn events(&mut self, order: &mut Ordered) {
+        while let Some(event) = order.take() {
+            self.event(&event);
+        }
+    }
     fn event(&mut self, e: &Event) {
         let Some(read) = e.rwbs.chars().find_map(|c| match c {
             'R' => Some(true),
