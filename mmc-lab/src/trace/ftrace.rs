@@ -39,27 +39,27 @@ impl Parser {
         {
             return found;
         }
-        // A task may be called anything, and a mark may quote a line: the event begins after the first stamp that
-        // follows a CPU in brackets.
-        for colon in memchr::memchr_iter(b':', line) {
-            let (head, rest) = line.split_at(colon);
-            let Some(rest) = rest.strip_prefix(b": ") else { continue };
-            let Some((task, at)) = task_and_stamp(head) else { continue };
-            let Some((name, body)) =
-                split(rest, b": ").map(|(name, body)| (event_name(name), body.trim_ascii_start()))
-            else {
-                // A line of the function tracer, an event without fields, or one that is cut.
-                let bare = rest.ends_with(b":") && !rest.starts_with(b"block_");
-                return if bare || split(rest, b" <-").is_some() { Line::Other } else { Line::Odd };
-            };
-            let Some(kind) = kind(name) else { return Line::Other };
-            return self.event(task, at, kind, body).map_or(Line::Odd, Line::Event);
-        }
-        if let Some(events) = lost(line) {
-            return Line::Lost(events);
-        }
-        // What trace-cmd writes before its first event.
-        if line.starts_with(b"cpus=") || line.starts_with(b"version = ") { Line::Other } else { Line::Odd }
+        let Some((column, at, rest)) = usual_head(line).or_else(|| any_head(line)) else {
+            if let Some(events) = lost(line) {
+                return Line::Lost(events);
+            }
+            // What trace-cmd writes before its first event.
+            let begin = line.starts_with(b"cpus=") || line.starts_with(b"version = ");
+            return if begin { Line::Other } else { Line::Odd };
+        };
+        let (kind, body) = match usual_event(rest) {
+            Some(found) => found,
+            None => {
+                let Some((name, body)) = split(rest, b": ") else {
+                    // A line of the function tracer, an event without fields, or one that is cut.
+                    let bare = rest.ends_with(b":") && !rest.starts_with(b"block_");
+                    return if bare || split(rest, b" <-").is_some() { Line::Other } else { Line::Odd };
+                };
+                let Some(kind) = kind(event_name(name)) else { return Line::Other };
+                (kind, body)
+            }
+        };
+        self.event(column, at, kind, body.trim_ascii_start()).map_or(Line::Odd, Line::Event)
     }
 
     /// The event of `kind` whose fields are in `body`; `column` is the first one: the task that ran.
@@ -69,7 +69,7 @@ impl Parser {
         body.mark(b",")?;
         let dev = (major.try_into().ok()?, body.number()?.try_into().ok()?);
         body.mark(b" ")?;
-        let rwbs = body.until(b" ")?;
+        let rwbs = body.until_byte(b' ')?;
         if rwbs.is_empty() || !rwbs.iter().all(u8::is_ascii_alphabetic) {
             return None;
         }
@@ -77,20 +77,17 @@ impl Parser {
             Kind::BioQueue | Kind::GetRq | Kind::BackMerge | Kind::FrontMerge => {}
             Kind::RqMerge | Kind::Insert | Kind::Issue => {
                 body.number()?;
-                body.mark(b" (")?;
-                body.until(b") ")?;
+                body.mark(b" ")?;
+                body.command()?;
             }
-            Kind::Requeue | Kind::Complete => {
-                body.mark(b"(")?;
-                body.until(b") ")?;
-            }
+            Kind::Requeue | Kind::Complete => body.command()?,
         }
         let sector = body.number()?;
         body.mark(b" + ")?;
         let sectors = body.number()?.try_into().ok()?;
         body.mark(b" ")?;
         // Between the size and the bracket there may be a priority.
-        body.until(b"[")?;
+        body.until_byte(b'[')?;
         let last = body.0.strip_suffix(b"]")?;
         let (name, pid) = who(column);
         let task = match kind {
@@ -115,12 +112,80 @@ impl<'a> Fields<'a> {
         self.0 = self.0.strip_prefix(mark)?;
         Some(())
     }
-    /// What comes before `mark`, which is taken as well.
-    fn until(&mut self, mark: &[u8]) -> Option<&'a [u8]> {
-        let (before, rest) = split(self.0, mark)?;
-        self.0 = rest;
+    /// What comes before `mark`, which is taken as well. It is near: a search that wins where it is far would lose.
+    fn until_byte(&mut self, mark: u8) -> Option<&'a [u8]> {
+        let at = self.0.iter().position(|&byte| byte == mark)?;
+        let (before, rest) = self.0.split_at_checked(at)?;
+        self.0 = rest.get(1..)?;
         Some(before)
     }
+    /// The bytes of a command in round brackets, most often none, and the blank behind.
+    fn command(&mut self) -> Option<()> {
+        if self.mark(b"() ").is_some() {
+            return Some(());
+        }
+        self.mark(b"(")?;
+        self.0 = split(self.0, b") ")?.1;
+        Some(())
+    }
+}
+
+/// The task column, the stamp and what follows `: `, of a line as nearly all are: a CPU in the first square bracket, perhaps
+/// a word of flags, the stamp. `None` says nothing but that the line is not like that.
+fn usual_head(line: &[u8]) -> Option<(&[u8], u64, &[u8])> {
+    let (column, rest) = line.split_at_checked(memchr::memchr(b'[', line)?)?;
+    if column.last() != Some(&b' ') {
+        return None;
+    }
+    let (_, rest) = leading(rest.get(1..)?)?;
+    let mut rest = blanks(rest.strip_prefix(b"] ")?);
+    if !rest.first()?.is_ascii_digit() {
+        let flags = rest.iter().position(|&byte| byte == b' ' || byte == b':')?;
+        rest = blanks(rest.get(flags..)?.strip_prefix(b" ")?);
+    }
+    let (seconds, fraction) = leading(rest)?;
+    let fraction = fraction.strip_prefix(b".")?;
+    let (value, rest) = leading(fraction)?;
+    let at = nanoseconds(seconds, value, fraction.len() - rest.len())?;
+    Some((column.trim_ascii_end(), at, rest.strip_prefix(b": ")?))
+}
+
+/// The same of any line: a task may be called anything, and a mark may quote a line, so the event begins after the first
+/// stamp that follows a CPU in brackets.
+fn any_head(line: &[u8]) -> Option<(&[u8], u64, &[u8])> {
+    memchr::memchr_iter(b':', line).find_map(|colon| {
+        let (head, rest) = line.split_at_checked(colon)?;
+        let rest = rest.strip_prefix(b": ")?;
+        let (task, at) = task_and_stamp(head)?;
+        Some((task, at, rest))
+    })
+}
+
+/// Without the blanks it begins with.
+fn blanks(mut text: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] = text {
+        text = rest;
+    }
+    text
+}
+
+/// The block event that `rest` begins with as the kernel prints it, and its fields; `None`: another event, or it is written
+/// otherwise.
+fn usual_event(rest: &[u8]) -> Option<(Kind, &[u8])> {
+    let name = rest.strip_prefix(b"block_")?;
+    let (kind, whole): (Kind, &[u8]) = match name.first_chunk::<5>()? {
+        b"bio_q" => (Kind::BioQueue, b"bio_queue: "),
+        b"bio_b" => (Kind::BackMerge, b"bio_backmerge: "),
+        b"bio_f" => (Kind::FrontMerge, b"bio_frontmerge: "),
+        b"getrq" => (Kind::GetRq, b"getrq: "),
+        b"rq_me" => (Kind::RqMerge, b"rq_merge: "),
+        b"rq_in" => (Kind::Insert, b"rq_insert: "),
+        b"rq_is" => (Kind::Issue, b"rq_issue: "),
+        b"rq_re" => (Kind::Requeue, b"rq_requeue: "),
+        b"rq_co" => (Kind::Complete, b"rq_complete: "),
+        _ => return None,
+    };
+    Some((kind, name.strip_prefix(whole)?))
 }
 
 /// Reads a whole trace and gives `each` what its lines hold, comments and empty lines too.
@@ -218,7 +283,12 @@ fn leading(text: &[u8]) -> Option<(u64, &[u8])> {
         if digit > 9 {
             break;
         }
-        value = value.checked_mul(10)?.checked_add(digit.into())?;
+        // 19 digits fit always.
+        value = if text.len() - rest.len() < 19 {
+            value * 10 + u64::from(digit)
+        } else {
+            value.checked_mul(10)?.checked_add(digit.into())?
+        };
         rest = after;
     }
     (rest.len() < text.len()).then_some((value, rest))
@@ -245,20 +315,33 @@ fn is_cpu(word: &[u8]) -> bool {
 
 /// `seconds.fraction` in nanoseconds.
 pub(super) fn stamp(text: &[u8]) -> Option<u64> {
-    const SCALES: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
     let (seconds, rest) = leading(text)?;
     let fraction = rest.strip_prefix(b".")?;
-    let scale = *SCALES.get(fraction.len().checked_sub(1)?)?;
-    seconds.checked_mul(1_000_000_000)?.checked_add(number(fraction)?.checked_mul(scale)?)
+    nanoseconds(seconds, number(fraction)?, fraction.len())
+}
+
+/// Of seconds and a fraction of so many digits.
+fn nanoseconds(seconds: u64, fraction: u64, digits: usize) -> Option<u64> {
+    const SCALES: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
+    let scale = *SCALES.get(digits.checked_sub(1)?)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(fraction.checked_mul(scale)?)
 }
 
 /// Name and process of a first column; the process is 0 if there is none.
 fn who(column: &[u8]) -> (&[u8], u32) {
-    let digits = column.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let (before, digits) = column.split_at(column.len() - digits);
-    match before.strip_suffix(b"-") {
-        // The usual column of ftrace, `name-pid`.
-        Some(name) => (name, number(digits).and_then(|n| n.try_into().ok()).unwrap_or(0)),
+    // The usual column of ftrace, `name-pid`.
+    let (mut name, mut pid, mut scale) = (column, 0_u32, 1_u32);
+    while let Some((digit @ b'0'..=b'9', before)) = name.split_last() {
+        (name, pid) = (before, pid.wrapping_add(scale.wrapping_mul((digit - b'0').into())));
+        scale = scale.wrapping_mul(10);
+    }
+    let digits = column.len() - name.len();
+    match name.strip_suffix(b"-") {
+        Some(name) if digits <= 9 => (name, pid),
+        Some(name) => {
+            let long = column.get(column.len() - digits..).and_then(number);
+            (name, long.and_then(|n| n.try_into().ok()).unwrap_or(0))
+        }
         None => (without_pid(column), pid_of(column)),
     }
 }
