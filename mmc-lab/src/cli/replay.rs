@@ -28,11 +28,12 @@ const DRAINS: [usize; 10] = [1, 2, 3, 4, 8, 16, 32, 64, 96, 128];
 #[command(after_help = "Examples:
   mmc-lab replay trace.txt.gz --verify-order --rules 5.10            does our mq-deadline issue what the kernel issued?
   mmc-lab replay trace.txt.gz --verify-order --drain best            the same, for a kernel that takes many at once
-  mmc-lab replay trace.txt.gz                                        its workload under mq-deadline and bfq
+  mmc-lab replay trace.txt.gz                                        its workload under mq-deadline and two bfqs
   mmc-lab replay trace.txt.gz --sched mq-deadline:fifo_batch=1,ftb --card a1
   mmc-lab replay trace.txt.gz --card fit --open                      arrivals as recorded, a card fitted to the trace
   mmc-lab replay trace.txt.gz --out replay.html                      with pictures, as one page
 
+A plain bfq does not raise weights; bfq:low_latency=1 does, as Linux does unless told otherwise.
 Without --verify-order each task submits what it submitted in the trace, after what it waited for there and with its
 think times; see docs/measured.md for how near that comes.
 
@@ -56,7 +57,7 @@ pub struct Args {
     #[arg(long, default_value = "250", requires = "verify_order")]
     pub hz: String,
     /// Policies, a comma list of NAME[:tunable=value...]
-    #[arg(long, value_name = "LIST", default_value = "mq-deadline,bfq")]
+    #[arg(long, value_name = "LIST", default_value = "mq-deadline,bfq:low_latency=1,bfq")]
     pub sched: String,
     /// Sets a tunable of every listed policy that has it
     #[arg(long = "set", value_name = "NAME=VALUE")]

@@ -22,7 +22,7 @@ use crate::units::{format_size, format_time, parse_size};
 
 /// What a kernel of today has, with the tunables that people change.
 const POLICIES: &str = "mq-deadline,mq-deadline:fifo_batch=1,mq-deadline:write_expire=1000:fifo_batch=1,none,kyber,\
-                        bfq,bfq:low_latency=0,bfq:slice_idle=0";
+                        bfq:low_latency=1,bfq,bfq:slice_idle=0";
 /// Those of them that a kernel of today can be told to use.
 const LINUX: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 /// Bars of the text have this many cells.
@@ -38,7 +38,8 @@ const BAR: usize = 24;
   mmc-lab tune --workload bonnie --board qemu-sdhci --class journal   dirty limits, too
 
 Each candidate is a replay of the trace (`mmc-lab replay --help`) or a run of a simulated bonnie++ (`mmc-lab bonnie --help`): a
-prediction for that workload and that card. Dirty limits are searched for bonnie++ only: a trace does not show when pages
+prediction for that workload and that card. A plain bfq does not raise weights, bfq:low_latency=1 does, as Linux unless told
+otherwise; the lines that are printed set it. Dirty limits are searched for bonnie++ only: a trace does not show when pages
 became dirty.
 
 Exit status: 0 done, 1 the trace is of no use or a file cannot be written, 2 wrong usage.")]
@@ -305,7 +306,12 @@ fn lines(best: &Setting, now: &Setting) -> String {
         );
     }
     let mut sets = vec![("queue/scheduler".to_owned(), best.policy.name.clone())];
-    sets.extend(best.policy.settings.iter().map(|(k, v)| (format!("queue/iosched/{k}"), v.to_string())));
+    let given = &best.policy.settings;
+    if best.policy.name == "bfq" && given.iter().all(|(name, _)| name != "low_latency") {
+        // Ours has it off, Linux on: what was tried is what is set.
+        sets.push(("queue/iosched/low_latency".to_owned(), "0".to_owned()));
+    }
+    sets.extend(given.iter().map(|(k, v)| (format!("queue/iosched/{k}"), v.to_string())));
     if best.nr_requests != now.nr_requests {
         sets.push(("queue/nr_requests".to_owned(), best.nr_requests.to_string()));
     }
@@ -407,5 +413,19 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!lines(&now, &now).contains("sysctl"));
+    }
+
+    #[test]
+    fn a_plain_bfq_is_set_as_it_was_tried() {
+        let setting = |settings: &[(&str, i64)]| {
+            let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let policy = PolicySpec { name: "bfq".into(), settings };
+            Setting { policy, nr_requests: 128, max_sectors: 1024, dirty: None }
+        };
+        let of = |settings| lines(&setting(settings), &setting(settings));
+        assert!(of(&[("slice_idle", 0)]).contains("echo 0 > /sys/block/mmcblk0/queue/iosched/low_latency"));
+        let raised = of(&[("low_latency", 1)]);
+        assert!(raised.contains("echo 1 > /sys/block/mmcblk0/queue/iosched/low_latency"));
+        assert!(!raised.contains("echo 0") && raised.contains("ATTR{queue/iosched/low_latency}=\"1\""));
     }
 }
