@@ -4,7 +4,7 @@
 use crate::bounce::{load, unload};
 use aligned::{A4, Aligned};
 use embedded_hal_async::delay::DelayNs;
-use mmc_block::{BlockError, Core, Observer, Tag, Work};
+use mmc_block::{Core, Observer, Tag, Work};
 use mmc_hal::{Batch, Dir, Payload};
 use mmc_proto::bus::{BusConfig, Power, Signal, Width};
 use mmc_proto::command::{Command, DataShape, Response as Kind};
@@ -309,9 +309,9 @@ impl<'w, B: MmcBus, D: DelayNs, F: FnMut() -> Instant> BusDriver<'w, B, D, F> {
             let now = (self.now)();
             match core.next(batch, now) {
                 Work::Run(job) => {
-                    let mut transfer = core.start(&job, now);
-                    let result = self.drive(&mut transfer, batch).await.map_err(BlockError::Transfer);
-                    core.finish(job, result, Some(batch), (self.now)());
+                    let mut exchange = core.start(&job, now);
+                    let answer = self.drive(&mut exchange, batch).await;
+                    core.finish(job, answer, Some(batch), (self.now)());
                 }
                 // Nobody has switched a cache on.
                 Work::Flush => core.finish_flush(Ok(()), now),

@@ -1,18 +1,18 @@
 //! From a run of the scheduler to one command: the buffers of its requests, in order, in a batch.
 
 use crate::core::{Core, Job, SECTOR, Wipe, Work};
-use crate::error::BlockError;
+use crate::error::{BlockError, Refusal};
 use crate::observer::Observer;
-use crate::tag::{State, Tag, Which};
+use crate::tag::{State, Tag};
 use mmc_hal::{Batch, Payload};
-use mmc_sched::{Op, Run, Scheduler};
+use mmc_sched::{Op, Request, RequestId, Run, Scheduler};
 use mmc_time::Instant;
 
 /// Whether a run can be one command.
 enum Fit {
     Yes,
-    /// Only one request at a time.
-    Alone,
+    /// As far as before this request: so many requests, so many blocks.
+    Before(RequestId, u16, u32),
     /// The buffer is still out with an earlier part of the same request.
     BufferOut,
     /// It is none of our requests, or goes beyond them.
@@ -54,18 +54,60 @@ where
         }
     }
 
-    /// Of a request that is too long for one command, the piece that goes first; the others follow as each is over. A
-    /// piece ends at a multiple of [`Features::unit`], where it can.
+    /// Of a request that is too long for one command, the piece that goes first; the others follow as each is over.
     fn first_piece(&mut self, run: &Run) -> Run {
         let max = self.longest(run).unwrap_or(u32::MAX).max(1);
-        if run.count != 1 || run.blocks <= max {
-            return *run;
+        let Some(i) = self.table.by_id(run.head).filter(|_| run.count == 1) else { return *run };
+        let blocks = self.next_piece(i, (run.offset, run.blocks), max);
+        if blocks < run.blocks {
+            if let Some(e) = self.table.get_mut(i) {
+                e.single.get_or_insert(((run.offset, run.blocks), max));
+            }
         }
-        let unit = self.features.unit;
-        if let Some(e) = self.table.by_id(run.head).and_then(|i| self.table.get_mut(i)) {
-            e.single.get_or_insert(((run.offset, run.blocks), max));
+        Run { blocks, ..*run }
+    }
+
+    /// Blocks of the next piece of the part (first block, blocks) of a request: at most `max`, and in no more segments than a
+    /// command can have. A piece ends at a multiple of [`Features::unit`](crate::Features::unit), where it can.
+    pub(crate) fn next_piece(&self, i: u32, (from, left): (u32, u32), max: u32) -> u32 {
+        let Some(e) = self.table.get(i) else { return left };
+        let lba = e.request.lba.saturating_add(from.into());
+        let blocks = piece(lba, left, max, self.features.unit);
+        let segments = self.limits.max_segments;
+        let Some(buffer) = e.buffer.as_ref().filter(|b| b.segments() > segments) else { return blocks };
+        let room = u32::try_from(reach(buffer, bytes(from), segments) / SECTOR).unwrap_or(u32::MAX);
+        if room >= blocks {
+            return blocks;
         }
-        Run { blocks: piece(run.lba, run.blocks, max, unit), ..*run }
+        // The card's units stay whole; that one of them fits was seen at the door.
+        let unit = self.card.unit.max(1);
+        room.saturating_sub(room.checked_rem(unit).unwrap_or(0)).max(unit).min(blocks)
+    }
+
+    /// Whether the segments of a buffer are such as can be sent, if need be unit by unit.
+    pub(crate) fn scattered(&self, r: &Request, buffer: &B) -> Result<(), Refusal> {
+        let (count, max) = (buffer.segments(), self.limits.max_segments);
+        let unit = bytes(self.card.unit.max(1));
+        let nth = |at: usize| at.checked_div(unit).unwrap_or(0);
+        // Where the next segment begins, and in how many the unit there lies so far.
+        let (mut at, mut segments) = (0_usize, 0_usize);
+        for i in 0..count {
+            let len = buffer.segment(i).map_or(0, <[u8]>::len);
+            if len == 0 {
+                return Err(Refusal::EmptySegment(i));
+            }
+            segments = if at.checked_rem(unit) == Some(0) { 1 } else { segments.saturating_add(1) };
+            if segments > max {
+                let first = u64::from(self.card.unit.max(1)).saturating_mul(nth(at) as u64);
+                return Err(Refusal::Segments { lba: r.lba.saturating_add(first), segments, max });
+            }
+            let end = at.saturating_add(len);
+            if nth(end) > nth(at) {
+                segments = 1;
+            }
+            at = end;
+        }
+        Ok(())
     }
 
     /// Looks at a run before anything is moved. The scheduler is not trusted with data: each request's sectors
@@ -73,8 +115,10 @@ where
     fn fit(&self, run: &Run, capacity: usize) -> Fit {
         let mut id = Some(run.head);
         let (mut lba, mut blocks, mut segments) = (run.lba, 0_u32, 0_usize);
-        for _ in 0..run.count {
-            let Some(e) = id.and_then(|id| self.table.by_id(id)).and_then(|i| self.table.get(i)) else {
+        let (max, mut cut) = (self.longest(run).unwrap_or(u32::MAX), None);
+        for n in 0..run.count {
+            let Some((member, e)) = id.and_then(|id| Some((id, self.table.get(self.table.by_id(id)?)?)))
+            else {
                 return Fit::Wrong;
             };
             if e.state == State::Running {
@@ -86,18 +130,21 @@ where
             if !inside || start != lba || e.request.op != run.op {
                 return Fit::Wrong;
             }
+            let before = blocks;
             lba = lba.saturating_add(len.into());
             blocks = blocks.saturating_add(len);
             segments = segments.saturating_add(e.buffer.as_ref().map_or(0, Payload::segments));
-            id = id.and_then(|id| self.scheduler.next_member(id));
+            // The first goes in any case; of one that is too long alone, a piece.
+            let fits = blocks <= max && segments <= self.limits.max_segments && usize::from(n) < capacity;
+            if !fits && n > 0 {
+                cut.get_or_insert(Fit::Before(member, n, before));
+            }
+            id = self.scheduler.next_member(member);
         }
         if blocks != run.blocks || run.count == 0 {
             return Fit::Wrong;
         }
-        let small = self.longest(run).is_some_and(|max| blocks <= max)
-            && segments <= self.limits.max_segments
-            && usize::from(run.count) <= capacity;
-        if small || run.count == 1 { Fit::Yes } else { Fit::Alone }
+        cut.unwrap_or(Fit::Yes)
     }
 
     /// Fills `batch` with the buffers of `run`. `None`: there is nothing to send of it now, take the next run.
@@ -107,22 +154,31 @@ where
         batch: &mut P,
         now: Instant,
     ) -> Option<Work> {
-        match self.fit(run, batch.capacity().saturating_sub(batch.len())) {
+        let mut run = *run;
+        match self.fit(&run, batch.capacity().saturating_sub(batch.len())) {
             Fit::Yes => {}
-            Fit::Alone => {
-                self.for_members(run, |core, i| core.send_alone(i));
-                return None;
+            Fit::Before(next, count, blocks) => {
+                let rest = Run {
+                    head: next,
+                    count: run.count.saturating_sub(count),
+                    lba: run.lba.saturating_add(blocks.into()),
+                    blocks: run.blocks.saturating_sub(blocks),
+                    ..run
+                };
+                // Nothing is there: a run is only asked for when nothing is pending.
+                self.pending = Some(rest);
+                (run.count, run.blocks) = (count, blocks);
             }
             Fit::BufferOut => {
-                self.pending = Some(*run);
+                self.pending = Some(run);
                 return Some(Work::Wait { at: None });
             }
             Fit::Wrong => {
-                self.fail_members(run, BlockError::BadRun, now);
+                self.fail_members(&run, BlockError::BadRun, now);
                 return None;
             }
         }
-        let run = &self.first_piece(run);
+        let run = &self.first_piece(&run);
         let mut whole = true;
         self.for_members(run, |core, i| {
             let Some(e) = core.table.get_mut(i) else { return };
@@ -158,14 +214,6 @@ where
         Some(Work::Run(Job { run: *run }))
     }
 
-    fn send_alone(&mut self, i: u32) {
-        if let Some(e) = self.table.get_mut(i) {
-            e.state = State::Again;
-            e.part = (0, e.request.blocks);
-        }
-        self.table.push(Which::Again, i);
-    }
-
     /// The buffers back to their requests, in the order in which they went in.
     pub(crate) fn unload<P: Batch<Buffer = B>>(&mut self, run: &Run, batch: &mut P) {
         self.for_members(run, |core, i| {
@@ -180,6 +228,25 @@ where
 
 const fn bytes(blocks: u32) -> usize {
     (blocks as usize).saturating_mul(SECTOR)
+}
+
+/// How many bytes of `buffer` from `from` on lie in `max` segments.
+fn reach<B: Payload>(buffer: &B, from: usize, max: usize) -> usize {
+    let (mut skip, mut left, mut found) = (from, max, 0_usize);
+    for i in 0..buffer.segments() {
+        let len = buffer.segment(i).map_or(0, <[u8]>::len);
+        if skip >= len {
+            skip = skip.saturating_sub(len);
+            continue;
+        }
+        if left == 0 {
+            break;
+        }
+        left = left.saturating_sub(1);
+        found = found.saturating_add(len.saturating_sub(skip));
+        skip = 0;
+    }
+    found
 }
 
 /// Blocks of the next piece of `left` blocks at `lba`: at most `max`, and up to a multiple of `unit` if it is not the

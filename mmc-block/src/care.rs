@@ -13,13 +13,13 @@
 
 use crate::core::{Features, Wipe};
 use crate::error::BlockError;
+use crate::exchange::{Talk, map};
 use mmc_hal::Dir;
 use mmc_proto::bus::{Power, Timing};
-use mmc_proto::command::Command;
 use mmc_proto::host::{Capabilities, Cause, HostError, Reply};
 use mmc_proto::machine::{
     Cure, Erase, Extensions, FindExtensions, Identified, Identify, IdentifyError, Machine, Means, Order,
-    POLICY, PowerNotice, Registers, Rule, SdRegister, SlotWatch, SpeedOptions, Step, TalkError, Transfer,
+    POLICY, PowerNotice, Registers, Rule, SdRegister, SlotWatch, SpeedOptions, Step, TalkError,
     TransferCause, TransferError, Trouble, Tune, plan,
 };
 use mmc_proto::quirk::Avoid;
@@ -214,54 +214,6 @@ impl Machine for Chore {
                 _ => Step::Done(Ended::Off),
             },
         }
-    }
-}
-
-/// The conversation of one command.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant, reason = "no allocator, and there is one of it")]
-pub(crate) enum Talk {
-    Transfer(Transfer),
-    Erase(Erase),
-    /// It is about so many sectors.
-    Sanitize(Order, u32),
-}
-
-impl Machine for Talk {
-    type Output = Result<u32, BlockError>;
-
-    fn first_data(&self) -> Option<Command> {
-        match self {
-            Self::Transfer(m) => m.first_data(),
-            Self::Erase(_) | Self::Sanitize(..) => None,
-        }
-    }
-    fn next(
-        &mut self,
-        last: Option<Result<Reply, HostError>>,
-        scratch: &mut [u8],
-        now: Instant,
-    ) -> Step<Self::Output> {
-        let blocks = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        match self {
-            Self::Transfer(m) => map(m.next(last, scratch, now), |r| r.map_err(BlockError::Transfer)),
-            Self::Erase(m) => map(m.next(last, scratch, now), |r| r.map(blocks).map_err(BlockError::Erase)),
-            Self::Sanitize(m, all) => {
-                let all = *all;
-                map(m.next(last, scratch, now), |r| r.map(|_| all).map_err(BlockError::Erase))
-            }
-        }
-    }
-}
-
-/// A step of an inner machine, its end translated.
-pub(crate) fn map<T, U>(step: Step<T>, f: impl FnOnce(T) -> U) -> Step<U> {
-    match step {
-        Step::Do(action) => Step::Do(action),
-        Step::Bus(bus) => Step::Bus(bus),
-        Step::Power(power) => Step::Power(power),
-        Step::Sleep(time) => Step::Sleep(time),
-        Step::Done(out) => Step::Done(f(out)),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::care::Verdict;
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
+use crate::exchange::{Answer, Exchange, Talk, both};
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Cache, Done, Entry, Stamps, State, Table, Tag, Ticket, Which};
 use mmc_hal::{Batch, Dir, Payload};
@@ -194,7 +195,7 @@ where
 {
     /// A core for one identified card. The table has a place for each accepted request, waiting ones
     /// included: at least as many as the scheduler has slots; what it held is dropped. The scheduler's own
-    /// limits on runs should be `limits`: a run that is longer goes out one request at a time.
+    /// limits on runs should be `limits`: a run that is longer goes out in several commands, cut between requests.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -295,11 +296,6 @@ where
         &self.features
     }
 
-    /// What is accepted now may find a cache in use when its turn comes, or asks for one that was lost.
-    const fn cached(&self) -> bool {
-        self.features.cache || self.caching || self.cache_lost
-    }
-
     fn serves(&self) -> Result<(), Refusal> {
         let why = self.stopped.or(self.closing.then_some(Stopped::PowerOff));
         why.map_or(Ok(()), |why| Err(Refusal::Stopped(why)))
@@ -329,11 +325,7 @@ where
         if u64::try_from(bytes) != Ok(needed) || data != buffer.is_some() {
             return Err(Refusal::BufferLength { bytes, needed });
         }
-        let (segments, max) = (buffer.map_or(0, Payload::segments), self.limits.max_segments);
-        if segments > max {
-            return Err(Refusal::Segments { segments, max });
-        }
-        Ok(())
+        buffer.map_or(Ok(()), |buffer| self.scattered(r, buffer))
     }
 
     fn on_card(&self, r: &Request) -> Result<(), Refusal> {
@@ -437,20 +429,10 @@ where
         now: Instant,
     ) -> Ticket {
         let ticket = self.table.ticket(i);
-        let (mut request, mut cache) = (wipe.map_or(given, |(told, _)| told), Cache::Nothing);
-        if given.blocks == 0 && wipe.is_none() && !given.flags.contains(Flags::PREFLUSH) {
-            cache = Cache::Barrier;
-        } else if wipe.is_none() && given.flags.intersects(Flags::FUA | Flags::PREFLUSH) {
-            request.flags.remove(Flags::FUA | Flags::PREFLUSH);
-            request.flags.insert(Flags::SYNC);
-            let fua = given.flags.contains(Flags::FUA);
-            cache = match (given.blocks, given.flags.contains(Flags::PREFLUSH)) {
-                (0, _) => Cache::Only,
-                _ if !self.cached() => Cache::Nothing,
-                (_, true) => Cache::Before { fua },
-                (_, false) => Cache::After,
-            };
-        }
+        let (request, cache) = match wipe {
+            Some((told, _)) => (told, Cache::Nothing),
+            None => self.wants(&given),
+        };
         let entry = Entry {
             given,
             request,
@@ -467,6 +449,7 @@ where
             wipe: wipe.map(|(_, how)| how),
             single: None,
             moved: 0,
+            status: None,
             generation: self.generation,
             orphan: false,
             result: Ok(()),
@@ -478,11 +461,7 @@ where
         self.statistics.depth_max = self.statistics.depth_max.max(self.outstanding);
         self.observer.queued(ticket, &request, now);
         if matches!(cache, Cache::Only | Cache::Barrier) {
-            if self.cached() {
-                self.wait_for_flush(i)
-            } else {
-                self.over(i, Ok(()), now)
-            }
+            self.accept_flush(i, now);
             return ticket;
         }
         self.table.enlist(i);
@@ -498,19 +477,14 @@ where
         ticket
     }
 
-    fn set_state(&mut self, i: u32, state: State) {
+    pub(crate) fn set_state(&mut self, i: u32, state: State) {
         if let Some(e) = self.table.get_mut(i) {
             e.state = state;
         }
     }
 
-    fn wait_for_flush(&mut self, i: u32) {
-        self.set_state(i, State::Flush);
-        self.table.push(Which::Flush, i);
-    }
-
     /// Nothing that it overlaps is before it any more.
-    fn launch(&mut self, i: u32, now: Instant) {
+    pub(crate) fn launch(&mut self, i: u32, now: Instant) {
         let Some(e) = self.table.get(i) else { return };
         match e.cache {
             Cache::Before { .. } => self.wait_for_flush(i),
@@ -559,67 +533,9 @@ where
         Work::Wait { at: Some(now) }
     }
 
-    /// The card lost its supply, and with it what was in its cache: the next flush says so.
-    pub fn lose_cache(&mut self) {
-        self.cache_lost |= core::mem::take(&mut self.dirty);
-    }
     /// Which card is served: counts up with each change of the media.
     pub const fn generation(&self) -> u32 {
         self.generation
-    }
-
-    fn begin_flush(&mut self) -> Work {
-        self.table.begin_flush();
-        self.barrier = self.features.barrier && self.table.only_barriers();
-        self.flushing = true;
-        Work::Flush
-    }
-
-    /// A flush that has not gone out yet is to store everything, whoever waits for it: the supply goes.
-    pub(crate) const fn store_all(&mut self) {
-        self.barrier = false;
-    }
-
-    /// The flush that [`Work::Flush`] asked for has ended. A write that wanted it before its data goes on; flushes,
-    /// and writes that wanted it after, are over. It is repeated, as often as [`Settings::retries`] says, after an
-    /// error that may go away; else all that waited for it fail.
-    pub fn finish_flush(&mut self, result: Result<(), BlockError>, now: Instant) {
-        if !core::mem::take(&mut self.flushing) {
-            // Nobody here waited for it.
-            self.dirty &= result.is_err();
-            return;
-        }
-        self.since_flush = 0;
-        self.statistics.flushes = self.statistics.flushes.saturating_add(1);
-        let again = result.is_err_and(|e| {
-            self.stopped.is_none() && e.is_retryable() && self.flush_tries < self.settings.retries
-        });
-        if again {
-            self.flush_tries = self.flush_tries.saturating_add(1);
-            self.since_flush = 1;
-            self.table.flush_again();
-            return;
-        }
-        self.flush_tries = 0;
-        let result = match result {
-            // A barrier stores nothing, and promises nothing of what was lost: the next flush does.
-            Ok(()) if !self.barrier && core::mem::take(&mut self.cache_lost) => Err(BlockError::CacheLost),
-            other => other,
-        };
-        self.dirty &= result.is_err() || self.barrier;
-        for _ in 0..self.table.len() {
-            let Some(i) = self.table.pop(Which::Flushing) else { break };
-            let Some(e) = self.table.get_mut(i) else { continue };
-            match (result, e.cache) {
-                (Ok(()), Cache::Before { fua }) => {
-                    e.cache = if fua { Cache::After } else { Cache::Nothing };
-                    self.launch(i, now);
-                    self.note_wait(i, now);
-                }
-                _ => self.over(i, result, now),
-            }
-        }
-        self.admit(now);
     }
 
     /// What goes out next: requests that are sent again, then a part that had to wait for its buffer, then
@@ -688,9 +604,9 @@ where
     }
 
     /// The job goes to the host now: the conversation to hold, with the batch as its payload.
-    pub fn start(&mut self, job: &Job, now: Instant) -> Transfer {
+    pub fn start(&mut self, job: &Job, now: Instant) -> Exchange {
         self.started(job, now);
-        self.transfer(job)
+        Talk::Transfer(self.transfer(job)).into()
     }
 
     pub(crate) fn started(&mut self, job: &Job, now: Instant) {
@@ -731,14 +647,14 @@ where
     pub fn finish<P: Batch<Buffer = B>>(
         &mut self,
         job: Job,
-        result: Result<u32, BlockError>,
+        answer: impl Into<Answer>,
         batch: Option<&mut P>,
         now: Instant,
     ) {
         let again = |core: &Self, run: &Run, e: &BlockError| {
             if core.worth_again(run, e) { Verdict::Again } else { Verdict::Fail }
         };
-        self.finish_with(job, result, batch, now, again);
+        self.finish_with(job, answer.into(), batch, now, again);
     }
 
     /// As [`finish`](Self::finish), with the caller's own judgement of an error. Requests that failed together are sent
@@ -746,7 +662,7 @@ where
     pub(crate) fn finish_with<P: Batch<Buffer = B>>(
         &mut self,
         job: Job,
-        result: Result<u32, BlockError>,
+        Answer { result, status }: Answer,
         batch: Option<&mut P>,
         now: Instant,
         judge: impl FnOnce(&Self, &Run, &BlockError) -> Verdict,
@@ -771,6 +687,11 @@ where
         if let Some(head) = self.table.by_id(run.head) {
             self.observer.ended(self.table.ticket(head), &run, result.is_ok(), now);
         }
+        self.for_members(&run, |core, i| {
+            if let Some(e) = core.table.get_mut(i) {
+                e.status = both(e.status, status);
+            }
+        });
         match result {
             Ok(()) => self.for_members(&run, |core, i| core.part_done(i, now)),
             Err(error) => {
@@ -863,9 +784,10 @@ where
         if let Some((part, piece)) = e.single {
             let left = part.0.saturating_add(part.1).saturating_sub(end);
             if left > 0 {
-                let lba = e.request.lba.saturating_add(end.into());
-                e.part = (end, crate::assemble::piece(lba, left, piece, self.features.unit));
-                e.state = State::Again;
+                let next = self.next_piece(i, (end, left), piece);
+                if let Some(e) = self.table.get_mut(i) {
+                    (e.part, e.state) = ((end, next), State::Again);
+                }
                 self.table.push_front(Which::Again, i);
                 return;
             }
@@ -937,9 +859,9 @@ where
     fn take_at(&mut self, i: u32) -> Option<Done<B>> {
         let ticket = self.table.ticket(i);
         let e = self.table.vacate(i)?;
-        let Entry { given: request, buffer, result, stamps, attempts, moved, generation, .. } = e;
+        let Entry { given: request, buffer, result, stamps, attempts, moved, status, generation, .. } = e;
         let moved = if result.is_ok() { request.blocks } else { moved };
-        Some(Done { ticket, request, buffer, result, stamps, attempts, moved, generation })
+        Some(Done { ticket, request, buffer, result, stamps, attempts, moved, status, generation })
     }
     /// The next finished request, in the order in which they finished.
     pub fn take_done(&mut self) -> Option<Done<B>> {

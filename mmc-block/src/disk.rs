@@ -1,8 +1,9 @@
 //! A core over a host: the polled front.
 
-use crate::care::{Agenda, Care, Chore, Ended, Keeper, Media, Talk, Task};
+use crate::care::{Agenda, Care, Chore, Ended, Keeper, Media, Task};
 use crate::core::{Abandoned, Core, Job, Settings, Wipe, Work};
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
+use crate::exchange::{Answer, Exchange, Talk};
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Done, Tag, Ticket};
 use mmc_hal::{Batch, Payload};
@@ -65,7 +66,7 @@ type Buffer<H> = <<H as Host>::Payload as Batch>::Buffer;
 
 struct Running<P> {
     job: Job,
-    conductor: Conductor<Talk, P>,
+    conductor: Conductor<Exchange, P>,
     /// The host is still to be told of it: when it was prepared the one before had not sent its data command yet.
     untold: bool,
 }
@@ -126,8 +127,8 @@ where
     O: Observer,
 {
     /// A disk. `host` is idle and has identified the card as `card`; `scheduler` and `batch` are empty, the
-    /// scheduler's limits on runs are at most the host's and the batch's capacity (a longer run goes out one
-    /// request at a time); `tags` has at least as many places as the scheduler has slots, the surplus is for
+    /// scheduler's limits on runs are at most the host's and the batch's capacity (a longer run goes out in several
+    /// commands); `tags` has at least as many places as the scheduler has slots, the surplus is for
     /// requests that wait for a tag.
     ///
     /// # Errors
@@ -361,7 +362,7 @@ where
                             _ => Next::Wait { why, until },
                         };
                     }
-                    Turn::Done(result, batch) => self.finish(result, batch, now),
+                    Turn::Done(answer, batch) => self.finish(answer, batch, now),
                 }
             }
             if let Some(next) = self.begin(now) {
@@ -371,9 +372,9 @@ where
         Next::Wait { why: Why::Timer, until: now }
     }
 
-    fn finish(&mut self, result: Result<u32, BlockError>, batch: Option<H::Payload>, now: Instant) {
+    fn finish(&mut self, answer: Answer, batch: Option<H::Payload>, now: Instant) {
         let Some(Running { job, .. }) = self.running.take() else { return };
-        let gone = result.is_err_and(|e| e.media_gone());
+        let gone = answer.result.is_err_and(|e| e.media_gone());
         let failures = self.core.failures(&job);
         let (mut batch, mut bare) = (batch, None);
         if !matches!(job.run().op, Op::Read | Op::Write) {
@@ -381,10 +382,10 @@ where
             bare = batch.take();
         }
         match &mut self.keeper {
-            None => self.core.finish(job, result, batch.as_mut(), now),
+            None => self.core.finish(job, answer, batch.as_mut(), now),
             Some(keeper) => {
                 let caps = self.caps;
-                self.core.finish_with(job, result, batch.as_mut(), now, |_, run, error| {
+                self.core.finish_with(job, answer, batch.as_mut(), now, |_, run, error| {
                     keeper.judge(error, run, failures, &caps)
                 });
             }
@@ -536,7 +537,7 @@ where
             // A host that can stops the card by itself where it must be stopped.
             _ => Talk::Transfer(self.core.transfer(&job).auto_stop(&self.caps)),
         };
-        Running { job, conductor: Conductor::new(talk, Some(batch)), untold: false }
+        Running { job, conductor: Conductor::new(talk.into(), Some(batch)), untold: false }
     }
 
     /// Hands what is prepared to the host, once: it gets one at a time ready.

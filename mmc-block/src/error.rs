@@ -29,10 +29,18 @@ pub enum Refusal {
         /// 512 times the request's blocks.
         needed: u64,
     },
-    /// More segments than one command can have.
-    #[error("a buffer of {segments} segments is more than the {max} of one command on this host")]
+    /// A segment of the buffer without a byte.
+    #[error("segment {0} of the buffer is empty: leave it out")]
+    EmptySegment(usize),
+    /// A sector (or native unit of the card) that lies in more segments than one command can have; between sectors a request
+    /// is divided.
+    #[error(
+        "the data at sector {lba} lie in {segments} pieces of memory, and a command on this host has at most {max}: use longer segments"
+    )]
     Segments {
-        /// Segments of the buffer.
+        /// First sector of the unit.
+        lba: u64,
+        /// Segments it lies in, or at least so many.
         segments: usize,
         /// Most segments of one command.
         max: usize,

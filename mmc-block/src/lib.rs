@@ -13,6 +13,10 @@
 //! many tasks await theirs. [`Init`]
 //! identifies the card. A driver is: a host, [`Init`] over it, and a [`Disk`] of what it found.
 //!
+//! **Scatter lists.** A request's buffer may have any number of segments of any lengths (an
+//! [`mmc_hal::Scatter`]): one that has more than the host takes in one command goes in several, divided between
+//! sectors, and requests that merged go in one command only as far as their segments fit.
+//!
 //! **Order.** A request never passes an earlier one of the same sectors, unless both read. All others may be carried out
 //! in any order: whoever needs an order waits for the first before submitting the second, or flushes.
 
@@ -36,6 +40,8 @@ mod care;
 mod core;
 mod disk;
 mod error;
+mod exchange;
+mod flush;
 mod front;
 mod observer;
 mod overlap;
@@ -47,6 +53,7 @@ pub use bring_up::{Init, StepTimes, Up};
 pub use care::{Care, Media, Verdict};
 pub use disk::{Disk, Next};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
+pub use exchange::{Answer, Exchange};
 #[cfg(feature = "embedded-hal")]
 pub use front::DelayIdle;
 pub use front::{

@@ -1,7 +1,7 @@
 //! Another partition of an eMMC, between two commands of the disk, which serves the user area.
 
-use crate::care::map;
 use crate::error::{BlockError, Refusal};
+use crate::exchange::map;
 use mmc_hal::Dir;
 use mmc_proto::host::{HostError, Reply};
 use mmc_proto::machine::{Identified, Machine, Order, Partition, Step, Transfer, TransferOptions};

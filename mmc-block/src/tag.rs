@@ -4,6 +4,7 @@ use crate::core::Wipe;
 use crate::error::BlockError;
 use crate::overlap::Sectors;
 use core::marker::PhantomData;
+use mmc_proto::status::CardStatus;
 use mmc_sched::{Kind, Request, RequestId};
 use mmc_time::Instant;
 
@@ -57,6 +58,14 @@ pub struct Done<B> {
     /// Blocks from its start that are certain to be read or written: all of them, or, after an error, as many as one
     /// can know of.
     pub moved: u32,
+    /// What the card said meanwhile: every bit that was set in the answer (R1) to any command that was sent for this
+    /// request, in all attempts, with the state of the last answer. So a request that ended well after repetitions shows what
+    /// was wrong before, and `EXCEPTION_EVENT` of an eMMC is here. Of requests in one command each gets all bits. `None`: the
+    /// card said nothing, or nothing was sent (a flush is nobody's own).
+    ///
+    /// Harmless: `OUT_OF_RANGE` after an open-ended read up to the last sector. In SPI mode R1, R2 and data error tokens are
+    /// told by the same bits.
+    pub status: Option<CardStatus>,
     /// Which card served it: counts up with each change of the media.
     pub generation: u32,
 }
@@ -69,6 +78,7 @@ impl<B> core::fmt::Debug for Done<B> {
             .field("result", &self.result)
             .field("stamps", &self.stamps)
             .field("attempts", &self.attempts)
+            .field("status", &self.status)
             .finish_non_exhaustive()
     }
 }
@@ -132,6 +142,7 @@ pub(crate) struct Entry<B> {
     /// piece).
     pub single: Option<((u32, u32), u32)>,
     pub moved: u32,
+    pub status: Option<CardStatus>,
     pub generation: u32,
     /// Nobody waits for it any more.
     pub orphan: bool,

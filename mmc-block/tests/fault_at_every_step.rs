@@ -7,6 +7,7 @@ mod stack;
 
 use mmc_block::Ticket;
 use mmc_mock::fault::Medium;
+use mmc_proto::status::{CardState, CardStatus};
 use mmc_sched::{Flags, Op, Request};
 use mmc_time::Duration;
 use stack::{Backend, Bench, flush, req, sd_card, spi_card};
@@ -164,6 +165,52 @@ fn run<C: Medium + 'static>(
     }
     assert_eq!(b.stored(8), 0x77);
     (ready, b.card.with(|c| c.frames()), slowest)
+}
+
+/// Write, read, read of one sector: what the card said to each.
+fn said(backend: Backend, script: &str) -> Vec<(Option<CardStatus>, u16)> {
+    fn three<C: Medium + 'static>(b: Option<Bench<C>>, script: &str) -> Vec<(Option<CardStatus>, u16)> {
+        let mut b = b.unwrap();
+        let requests = [(Op::Write, 8), (Op::Read, 8), (Op::Read, 1)];
+        let one = |(op, blocks)| {
+            let done = b.one(req(op, 64, blocks, Flags::empty(), 1), 7);
+            assert_eq!(done.result, Ok(()), "{script}");
+            (done.status, done.attempts)
+        };
+        requests.map(one).to_vec()
+    }
+    match backend {
+        Backend::Spi => three(Bench::spi(spi_card(script), false, "none"), script),
+        _ => three(Bench::new(backend, sd_card(script), false, "none"), script),
+    }
+}
+
+#[test]
+fn what_the_card_said_is_told_of_what_went_well_too() {
+    for backend in [Backend::Mock, Backend::Dw, Backend::Spi] {
+        for (k, (status, attempts)) in said(backend, "").into_iter().enumerate() {
+            let status = status.expect("each command is answered");
+            // After a write the last answer is that to CMD13; a read may be stopped in the middle of sending.
+            let state =
+                matches!(status.state(), CardState::Tran) || k == 1 && status.state() == CardState::Data;
+            assert!(state && attempts == 1, "{backend:?}: {k}: {status}");
+            assert!(!status.intersects(CardStatus::DATA_ERRORS), "{backend:?}: {status}");
+        }
+        // The card did not understand a command: it was sent again, ended well, and still shows COM_CRC_ERROR.
+        let script = "at CMD25: command-crc\nat CMD17: command-crc";
+        let [write, read, single] = said(backend, script)[..] else { panic!("three") };
+        for (status, attempts) in [write, single] {
+            let status = status.unwrap();
+            let error = status.contains(CardStatus::COM_CRC_ERROR);
+            assert!(error && attempts == 2, "{backend:?}: {status}, {attempts}");
+        }
+        assert!(!read.0.unwrap().contains(CardStatus::COM_CRC_ERROR), "{backend:?}: each has its own");
+        // ERASE_RESET is no error of a read: it went well at once, and shows it. In SPI mode whatever is set in R1 is an error.
+        let [_, read, single] = said(backend, "at CMD18: status 0x00002000")[..] else { panic!("three") };
+        let reset = |s: Option<CardStatus>| s.unwrap().contains(CardStatus::ERASE_RESET);
+        let attempts = if backend == Backend::Spi { 2 } else { 1 };
+        assert_eq!((reset(read.0), read.1, reset(single.0)), (true, attempts, false), "{backend:?}");
+    }
 }
 
 #[test]

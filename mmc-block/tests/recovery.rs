@@ -71,15 +71,17 @@ fn in_a_merged_run_each_request_gets_its_own_result() {
 }
 
 #[test]
-fn a_run_longer_than_the_host_can_do_goes_out_one_by_one() {
+fn a_run_longer_than_the_host_can_do_goes_out_in_as_few_commands_as_it_can() {
     let fake = FakeHost::new(16, 64);
     let mut disk = disk(&fake, MqDeadline::new(), 8, settings(8));
-    for i in 0..4 {
+    for i in 0..5 {
         submit(&mut disk, write(i * 8, 8));
     }
     run(&mut disk, T0);
-    assert!(fake.lock().seen.iter().map(|s| (s.lba, s.blocks)).eq((0..4).map(|i| (i * 8, 8))));
-    assert_eq!((disk.statistics().completed, disk.statistics().retries), (4, 0));
+    let seen: Vec<_> = fake.lock().seen.iter().map(|s| (s.lba, s.blocks)).collect();
+    assert_eq!(seen, [(0, 16), (16, 16), (32, 8)]);
+    assert_eq!((disk.statistics().completed, disk.statistics().retries), (5, 0));
+    assert_eq!(disk.core().tags_in_use(), 0);
 }
 
 #[test]

@@ -157,15 +157,23 @@ fn within<B: Payload>(e: &Entry<B>, i: &mut usize) -> Option<(usize, usize, usiz
     None
 }
 
+/// How many segments of the buffer the lent range has a part in.
 fn count<B: Payload>(e: &Entry<B>) -> usize {
-    let mut n = 0_usize;
-    loop {
-        let mut i = n;
-        if within(e, &mut i).is_none() {
-            return n;
+    let (mut skip, mut left, mut n) = (e.from, e.len, 0_usize);
+    for s in 0..e.buffer.segments() {
+        let len = e.buffer.segment(s).map_or(0, <[u8]>::len);
+        if left == 0 {
+            break;
         }
+        if skip >= len {
+            skip = skip.saturating_sub(len);
+            continue;
+        }
+        left = left.saturating_sub(len.saturating_sub(skip));
+        skip = 0;
         n = n.saturating_add(1);
     }
+    n
 }
 
 macro_rules! batch {

@@ -4,7 +4,8 @@
 //! this workspace that holds `unsafe`: everything above it is `forbid(unsafe_code)`.
 //!
 //! Three rooms: [`Mmio`] (a window of registers, real or faked), [`Dma`] (what a bus master may touch, and
-//! when) and [`Payload`]/[`Batch`] (buffers that move into a transfer and come back out of it).
+//! when) and [`Payload`]/[`Batch`] (buffers that move into a transfer and come back out of it; a [`Scatter`] is one of
+//! several pieces).
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -20,7 +21,9 @@
 mod buffer;
 mod dma;
 mod mmio;
+mod scatter;
 
 pub use buffer::{Batch, Dir, Gather, Lent, LentEntry, Payload};
 pub use dma::{Dma, DmaBuf, DmaError, DmaPayload, Linear, Segment};
 pub use mmio::{Mmio, Volatile};
+pub use scatter::{Scatter, ScatterError};

@@ -61,7 +61,7 @@ pub mod zoo;
 
 pub use clock::{Clock, Wakes};
 pub use host::MockHost;
-pub use memory::{Buf, BufBatch, Memory, MemoryDma, Movable, Neglect, Window};
+pub use memory::{Buf, BufBatch, HeapBatch, Memory, MemoryDma, Movable, Neglect, Window};
 pub use wire::Wire;
 
 /// The example of the page is compiled and run with the other examples.

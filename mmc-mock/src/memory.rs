@@ -7,7 +7,7 @@
 mod cache;
 
 use self::cache::Cache;
-use mmc_hal::{Batch, Dir, Dma, DmaError, Mmio, Payload};
+use mmc_hal::{Batch, Dir, Dma, DmaError, Mmio, Payload, Scatter};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,56 +27,94 @@ impl Payload for Buf {
     }
 }
 
-/// A batch of [`Buf`]s of any length; each is lent whole or by a range.
+/// Where a segment of a batch is: in which buffer (counted since the batch was made), which of its segments, from, to.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    buffer: usize,
+    segment: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A batch on the heap for up to so many buffers; each is lent whole or by a range.
 #[derive(Debug)]
-pub struct BufBatch {
-    bufs: VecDeque<(Buf, usize, usize)>,
+pub struct HeapBatch<B>(Box<Held<B>>);
+
+#[derive(Debug)]
+struct Held<B> {
+    bufs: VecDeque<B>,
+    places: VecDeque<Place>,
+    /// Buffers that were taken out again.
+    gone: usize,
     capacity: usize,
 }
 
-impl BufBatch {
+/// A batch of [`Buf`]s.
+pub type BufBatch = HeapBatch<Buf>;
+
+impl<B> HeapBatch<B> {
     /// An empty batch for up to `capacity` buffers.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { bufs: VecDeque::with_capacity(capacity), capacity }
+        let bufs = VecDeque::with_capacity(capacity);
+        Self(Box::new(Held { bufs, places: VecDeque::with_capacity(capacity), gone: 0, capacity }))
+    }
+    fn place(&mut self, i: usize) -> Option<(&mut B, Place)> {
+        let held = &mut *self.0;
+        let place = *held.places.get(i)?;
+        Some((held.bufs.get_mut(place.buffer - held.gone)?, place))
     }
 }
 
-impl Payload for BufBatch {
+impl<B: Payload> Payload for HeapBatch<B> {
     fn segments(&self) -> usize {
-        self.bufs.len()
+        self.0.places.len()
     }
     fn segment(&self, i: usize) -> Option<&[u8]> {
-        let (b, from, len) = self.bufs.get(i)?;
-        b.0.get(*from..from + len)
+        let Place { buffer, segment, from, to } = *self.0.places.get(i)?;
+        self.0.bufs.get(buffer - self.0.gone)?.segment(segment)?.get(from..to)
     }
     fn segment_mut(&mut self, i: usize) -> Option<&mut [u8]> {
-        let (b, from, len) = self.bufs.get_mut(i)?;
-        b.0.get_mut(*from..*from + *len)
+        let (buffer, Place { segment, from, to, .. }) = self.place(i)?;
+        buffer.segment_mut(segment)?.get_mut(from..to)
     }
     fn bytes(&self) -> usize {
-        self.bufs.iter().map(|e| e.2).sum()
+        self.0.places.iter().map(|p| p.to - p.from).sum()
     }
 }
 
-impl Batch for BufBatch {
-    type Buffer = Buf;
+impl<B: Payload> Batch for HeapBatch<B> {
+    type Buffer = B;
     fn capacity(&self) -> usize {
-        self.capacity
+        self.0.capacity
     }
     fn len(&self) -> usize {
-        self.bufs.len()
+        self.0.bufs.len()
     }
-    fn push(&mut self, b: Buf, from: usize, len: usize) -> Result<(), Buf> {
-        let inside = from.checked_add(len).is_some_and(|end| end <= b.0.len());
-        if !inside || self.bufs.len() == self.capacity {
+    fn push(&mut self, b: B, from: usize, len: usize) -> Result<(), B> {
+        let inside = from.checked_add(len).is_some_and(|end| end <= b.bytes());
+        if !inside || self.0.bufs.len() == self.0.capacity {
             return Err(b);
         }
-        self.bufs.push_back((b, from, len));
+        let (mut skip, mut left, buffer) = (from, len, self.0.gone + self.0.bufs.len());
+        for segment in 0..b.segments() {
+            let all = b.segment(segment).map_or(0, <[u8]>::len);
+            let take = all.saturating_sub(skip).min(left);
+            if take > 0 {
+                self.0.places.push_back(Place { buffer, segment, from: skip, to: skip + take });
+            }
+            (skip, left) = (skip.saturating_sub(all), left - take);
+        }
+        self.0.bufs.push_back(b);
         Ok(())
     }
-    fn pop(&mut self) -> Option<Buf> {
-        self.bufs.pop_front().map(|e| e.0)
+    fn pop(&mut self) -> Option<B> {
+        let first = self.0.bufs.pop_front()?;
+        while self.0.places.front().is_some_and(|p| p.buffer == self.0.gone) {
+            self.0.places.pop_front();
+        }
+        self.0.gone += 1;
+        Some(first)
     }
 }
 
@@ -99,14 +137,26 @@ impl Movable for Buf {
     }
 }
 
-impl Movable for BufBatch {
+impl<B: Movable, S: AsRef<[B]> + AsMut<[B]> + Send> Movable for Scatter<B, S> {
     fn take(&mut self, i: usize) -> Option<(Vec<u8>, usize)> {
-        let (b, from, _) = self.bufs.get_mut(i)?;
-        Some((std::mem::take(&mut b.0), *from))
+        self.buffers_mut().get_mut(i)?.take(0)
     }
     fn put(&mut self, i: usize, bytes: Vec<u8>) {
-        if let Some((b, _, _)) = self.bufs.get_mut(i) {
-            b.0 = bytes;
+        if let Some(b) = self.buffers_mut().get_mut(i) {
+            b.put(0, bytes);
+        }
+    }
+}
+
+impl<B: Movable> Movable for HeapBatch<B> {
+    fn take(&mut self, i: usize) -> Option<(Vec<u8>, usize)> {
+        let (buffer, place) = self.place(i)?;
+        let (bytes, from) = buffer.take(place.segment)?;
+        Some((bytes, from + place.from))
+    }
+    fn put(&mut self, i: usize, bytes: Vec<u8>) {
+        if let Some((buffer, place)) = self.place(i) {
+            buffer.put(place.segment, bytes);
         }
     }
 }

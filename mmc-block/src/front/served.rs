@@ -7,13 +7,13 @@
 use crate::core::{Abandoned, Core, Job, Limits, Wipe, Work};
 use crate::disk::Next;
 use crate::error::{BlockError, Refusal, Refused, Stopped};
+use crate::exchange::{Answer, Exchange};
 use crate::front::async_front::{AnyDisk, Env, Handle, Lock};
 use crate::observer::Observer;
 use crate::tag::{Done, Tag, Ticket};
 use core::future::poll_fn;
 use core::task::Poll;
 use mmc_hal::{Batch, Payload};
-use mmc_proto::machine::{Transfer, TransferError};
 use mmc_sched::{Request, Scheduler};
 use mmc_time::Instant;
 
@@ -99,7 +99,7 @@ where
 pub async fn serve<L, E, S, T, O, P>(
     disk: Handle<'_, L, E>,
     batch: &mut P,
-    mut hold: impl AsyncFnMut(&mut Transfer, &mut P) -> Result<u32, TransferError>,
+    mut hold: impl AsyncFnMut(&mut Exchange, &mut P) -> Answer,
 ) where
     L: Lock<Disk = Served<S, T, P::Buffer, O>>,
     E: Env,
@@ -108,15 +108,15 @@ pub async fn serve<L, E, S, T, O, P>(
     P: Batch,
     O: Observer,
 {
-    while let Some((job, mut transfer)) = next(&disk, batch).await {
+    while let Some((job, mut exchange)) = next(&disk, batch).await {
         let mut running = Running { disk: &disk, job: Some(job), batch };
-        let result = hold(&mut transfer, running.batch).await;
-        running.end(result.map_err(BlockError::Transfer));
+        let answer = hold(&mut exchange, running.batch).await;
+        running.end(answer);
     }
 }
 
 /// The next command; `None`: there will be none.
-async fn next<L, E, S, T, O, P>(disk: &Handle<'_, L, E>, batch: &mut P) -> Option<(Job, Transfer)>
+async fn next<L, E, S, T, O, P>(disk: &Handle<'_, L, E>, batch: &mut P) -> Option<(Job, Exchange)>
 where
     L: Lock<Disk = Served<S, T, P::Buffer, O>>,
     E: Env,
@@ -135,8 +135,8 @@ where
             loop {
                 let found = match core.next(batch, now) {
                     Work::Run(job) => {
-                        let transfer = core.start(&job, now);
-                        Poll::Ready(Some((job, transfer)))
+                        let exchange = core.start(&job, now);
+                        Poll::Ready(Some((job, exchange)))
                     }
                     Work::Flush => {
                         // Nobody has switched a cache on.
@@ -183,11 +183,11 @@ where
     P: Batch,
     O: Observer,
 {
-    fn end(&mut self, result: Result<u32, BlockError>) {
+    fn end(&mut self, answer: impl Into<Answer>) {
         let Some(job) = self.job.take() else { return };
         let now = self.disk.env.now();
         let batch = &mut *self.batch;
-        self.disk.lock.with(|a| a.disk.0.finish(job, result, Some(batch), now));
+        self.disk.lock.with(|a| a.disk.0.finish(job, answer, Some(batch), now));
         self.disk.notify();
     }
 }

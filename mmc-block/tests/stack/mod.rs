@@ -4,12 +4,13 @@
 use mmc_block::{Care, Disk, Done, Init, Media, Next, Settings, Tag, Up};
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Ring};
+use mmc_hal::Payload;
 use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::fault::{Faulty, Medium, Script};
 use mmc_mock::spi::{Spi, SpiConfig, SpiMode, SpiSd};
 use mmc_mock::timing::Profile;
-use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, MockHost, Wakes, zoo};
+use mmc_mock::{Buf, BufBatch, Clock, HeapBatch, Memory, MemoryDma, MockHost, Movable, Wakes, zoo};
 use mmc_proto::bus::{Signal, Timing, Width};
 use mmc_proto::host::{
     Capabilities, Cause, Host, Irq, IrqHandler, Operation, Progress, Slot as SlotState, SubmitError,
@@ -34,9 +35,11 @@ pub enum Backend {
 pub const BACKENDS: [Backend; 2] = [Backend::Mock, Backend::Dw];
 
 /// A host, and what has to be done for it between two polls.
-pub struct AnyHost {
-    host: Box<dyn Host<Payload = BufBatch>>,
+pub struct AnyHost<P: Payload = BufBatch> {
+    host: Box<dyn Host<Payload = P>>,
     line: Option<Line>,
+    /// It says that it takes so many segments, and must never be given more.
+    pub most: u16,
 }
 
 struct Line {
@@ -44,20 +47,20 @@ struct Line {
     next: Box<dyn Fn() -> Instant + Send>,
 }
 
-impl Host for AnyHost {
-    type Payload = BufBatch;
+impl<P: Payload> Host for AnyHost<P> {
+    type Payload = P;
     fn capabilities(&self) -> Capabilities {
-        self.host.capabilities()
+        let mut caps = self.host.capabilities();
+        caps.max_segments = caps.max_segments.min(self.most);
+        caps
     }
-    fn submit(
-        &mut self,
-        op: Operation<BufBatch>,
-        until: Instant,
-        now: Instant,
-    ) -> Result<(), SubmitError<BufBatch>> {
+    fn submit(&mut self, op: Operation<P>, until: Instant, now: Instant) -> Result<(), SubmitError<P>> {
+        if let Operation::Transfer(command, payload) = &op {
+            assert!(payload.segments() <= self.most.into(), "{command:?} in {} segments", payload.segments());
+        }
         self.host.submit(op, until, now)
     }
-    fn poll(&mut self, now: Instant) -> Progress<BufBatch> {
+    fn poll(&mut self, now: Instant) -> Progress<P> {
         let Some(line) = &mut self.line else { return self.host.poll(now) };
         (line.pending)();
         loop {
@@ -86,10 +89,10 @@ fn caps() -> Capabilities {
     caps
 }
 
-impl AnyHost {
+impl<P: Movable + 'static> AnyHost<P> {
     pub fn new<C: Card + 'static>(backend: Backend, card: Shared<C>, clock: &Clock) -> Self {
         match backend {
-            Backend::Mock => Self { host: Box::new(MockHost::new(card, caps())), line: None },
+            Backend::Mock => Self::over(Box::new(MockHost::new(card, caps())), None),
             Backend::Dw => {
                 let memory = Memory::new(0x8000_0000, 0xc000_0000);
                 let model = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
@@ -98,19 +101,13 @@ impl AnyHost {
                 let ring = Ring::new(memory.window(at, 16_384), at, 16_384).unwrap();
                 let dma = MemoryDma::new(memory, u64::from(u32::MAX));
                 let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new()));
-                let (host, half) = DwEngine::<_, _, _, BufBatch>::split(
-                    model.clone(),
-                    model.clone(),
-                    mailbox,
-                    ring,
-                    dma,
-                    HSDK,
-                );
+                let (host, half) =
+                    DwEngine::<_, _, _, P>::split(model.clone(), model.clone(), mailbox, ring, dma, HSDK);
                 let mut half: IrqHalf<Dw<Shared<C>>> = half;
                 let (line, time) = (model.clone(), model);
                 let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
                 let next = Box::new(move || time.next_event());
-                Self { host: Box::new(host), line: Some(Line { pending, next }) }
+                Self::over(Box::new(host), Some(Line { pending, next }))
             }
             Backend::Spi => panic!("a card of the SD bus has no SPI wires: Bench::spi"),
         }
@@ -118,7 +115,11 @@ impl AnyHost {
 
     pub fn spi<C: SpiMode + Send + 'static>(spi: &Spi<C>) -> Self {
         let wires = Exclusive::new(spi.bus(), spi.chip_select());
-        Self { host: Box::new(SpiEngine::host(wires, SpiSlot(spi.clone()), 25_000_000)), line: None }
+        Self::over(Box::new(SpiEngine::host(wires, SpiSlot(spi.clone()), 25_000_000)), None)
+    }
+
+    fn over(host: Box<dyn Host<Payload = P>>, line: Option<Line>) -> Self {
+        Self { host, line, most: u16::MAX }
     }
 }
 
@@ -145,6 +146,9 @@ pub struct Door<C>(Box<Visit<C>>);
 type Visit<C> = dyn Fn(&mut dyn FnMut(&mut Faulty<C>));
 
 impl<C: 'static> Door<C> {
+    pub fn new(visit: impl Fn(&mut dyn FnMut(&mut Faulty<C>)) + 'static) -> Self {
+        Self(Box::new(visit))
+    }
     pub fn with<R>(&self, f: impl FnOnce(&mut Faulty<C>) -> R) -> R {
         let (mut f, mut result) = (Some(f), None);
         (self.0)(&mut |card| result = f.take().map(|f| f(card)));
@@ -172,11 +176,11 @@ pub fn emmc_card(text: &str) -> Faulty<MmcCard> {
     Faulty::new(MmcCard::new(config).unwrap(), script(text)).unwrap()
 }
 
-pub type TheDisk = Disk<AnyHost, Queue<Vec<Slot>, AnyPolicy>, Vec<Tag<Buf>>>;
+pub type TheDisk<B = Buf> = Disk<AnyHost<HeapBatch<B>>, Queue<Vec<Slot>, AnyPolicy>, Vec<Tag<B>>>;
 
-pub struct Bench<C: Medium + 'static> {
+pub struct Bench<C: Medium + 'static, B: Movable + 'static = Buf> {
     pub card: Door<C>,
-    pub disk: TheDisk,
+    pub disk: TheDisk<B>,
     pub clock: Clock,
 }
 
@@ -197,20 +201,49 @@ impl<C: Medium + 'static> Bench<C> {
     ) -> Option<Self> {
         let (card, clock) = (Shared::new(card), Clock::new());
         let host = AnyHost::new(backend, card.clone(), &clock);
-        Self::over(host, Door(Box::new(move |f| card.with(f))), clock, cache, policy, tweak)
+        let door = Door::new(move |f| card.with(f));
+        Self::over(host, door, clock, cache, policy, Buf(vec![0; 512]), tweak)
     }
 
+    /// As [`new`](Self::new), for a card at the end of SPI wires.
+    pub fn spi(spi: Spi<C>, cache: bool, policy: &str) -> Option<Self>
+    where
+        C: SpiMode + Send,
+    {
+        let (host, clock) = (AnyHost::spi(&spi), spi.clock());
+        let door = Door::new(move |f| spi.with(f));
+        Self::over(host, door, clock, cache, policy, Buf(vec![0; 512]), |_| ())
+    }
+
+    pub fn submit(&mut self, r: Request, byte: u8) -> Option<mmc_block::Ticket> {
+        let now = self.clock.now();
+        if has_data(&r) {
+            self.disk.submit(r, Buf(vec![byte; r.blocks as usize * 512]), now).ok()
+        } else {
+            self.disk.submit_bare(r, now).ok()
+        }
+    }
+
+    pub fn one(&mut self, r: Request, byte: u8) -> Done<Buf> {
+        let ticket = self.submit(r, byte).expect("accepted");
+        self.run();
+        self.disk.take(ticket).expect("over")
+    }
+}
+
+impl<C: Medium + 'static, B: Movable + 'static> Bench<C, B> {
     /// The same over any host.
-    fn over(
-        mut host: AnyHost,
+    pub fn over(
+        mut host: AnyHost<HeapBatch<B>>,
         card: Door<C>,
         clock: Clock,
         cache: bool,
         policy: &str,
+        scratch: B,
         tweak: impl FnOnce(&mut Identified),
     ) -> Option<Self> {
         let caps = host.capabilities();
-        let mut init = Init::new(&caps, BufBatch::new(1), Buf(vec![0; 512])).unwrap();
+        let mut init = Init::new(&caps, HeapBatch::new(1), scratch).ok()?;
         let (mut id, scratch) = loop {
             match init.poll(&mut host, clock.now()) {
                 Up::Wait { until, .. } => clock.advance_to(until),
@@ -221,21 +254,12 @@ impl<C: Medium + 'static> Bench<C> {
         let queue = Queue::new(vec![Slot::FREE; 32], AnyPolicy::by_name(policy).unwrap());
         let settings = Settings { nr_requests: 32, retries: 2 };
         let tags = (0..64).map(|_| Tag::new()).collect();
-        let mut disk = Disk::new(host, queue, id.traits, BufBatch::new(16), tags, settings, ()).unwrap();
-        disk.prepare_with(BufBatch::new(16)).unwrap();
-        disk.look_after(id, scratch, Care { cache, ..Care::new(&caps) }, clock.now()).unwrap();
+        let mut disk = Disk::new(host, queue, id.traits, HeapBatch::new(16), tags, settings, ()).unwrap();
+        disk.prepare_with(HeapBatch::new(16)).unwrap();
+        disk.look_after(id, scratch, Care { cache, ..Care::new(&caps) }, clock.now()).ok()?;
         let mut bench = Self { card, disk, clock };
         bench.run();
         Some(bench)
-    }
-
-    /// As [`new`](Self::new), for a card at the end of SPI wires.
-    pub fn spi(spi: Spi<C>, cache: bool, policy: &str) -> Option<Self>
-    where
-        C: SpiMode + Send,
-    {
-        let (host, clock) = (AnyHost::spi(&spi), spi.clock());
-        Self::over(host, Door(Box::new(move |f| spi.with(f))), clock, cache, policy, |_| ())
     }
 
     /// Until nothing is left to do, or this many commands' worth of polls have passed; each wait must end.
@@ -254,21 +278,6 @@ impl<C: Medium + 'static> Bench<C> {
             }
         }
         panic!("never idle");
-    }
-
-    pub fn submit(&mut self, r: Request, byte: u8) -> Option<mmc_block::Ticket> {
-        let now = self.clock.now();
-        if has_data(&r) {
-            self.disk.submit(r, Buf(vec![byte; r.blocks as usize * 512]), now).ok()
-        } else {
-            self.disk.submit_bare(r, now).ok()
-        }
-    }
-
-    pub fn one(&mut self, r: Request, byte: u8) -> Done<Buf> {
-        let ticket = self.submit(r, byte).expect("accepted");
-        self.run();
-        self.disk.take(ticket).expect("over")
     }
 
     /// A card is in the slot again, if it was not, and the disk serves it.

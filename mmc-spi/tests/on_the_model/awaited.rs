@@ -2,7 +2,9 @@
 
 use crate::bench::{Slot, pattern, sd_bus};
 use embedded_hal_async::{delay::DelayNs, spi::SpiBus};
-use mmc_block::{Async, Core, Env, Failure, Handle, Lock, Refusal, Served, Settings, Tag, Watch, serve};
+use mmc_block::{
+    Async, Core, Env, Exchange, Failure, Handle, Lock, Refusal, Served, Settings, Tag, Watch, serve,
+};
 use mmc_hal::Dir;
 use mmc_mock::card::SdConfig;
 use mmc_mock::fault::Medium;
@@ -201,9 +203,9 @@ fn many_tasks_share_an_async_disk_over_spi() {
     let (lock, env) = (async_disk(&traits, card.capabilities()), Sys(spi.clone()));
     let disk = Handle::new(&lock, &env);
     let mut batch = BufBatch::new(16);
-    let hold = async |transfer: &mut Transfer, batch: &mut BufBatch| {
+    let hold = async |exchange: &mut Exchange, batch: &mut BufBatch| {
         let now = || spi.clock().now();
-        drive(transfer, &mut card, batch, &mut Timer(spi.clone()), now).await
+        drive(exchange, &mut card, batch, &mut Timer(spi.clone()), now).await
     };
     let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
         vec![Box::pin(serve(disk, &mut batch, hold))];
@@ -239,9 +241,9 @@ fn the_service_can_be_dropped_at_any_await_and_begun_again() {
         let mut batch = BufBatch::new(16);
         let mut flight =
             disk.submit(Request::new(Op::Write, 64, 4, StreamId(1)), Buf(pattern(2048, 9))).unwrap();
-        let mut hold = async |transfer: &mut Transfer, batch: &mut BufBatch| {
+        let mut hold = async |exchange: &mut Exchange, batch: &mut BufBatch| {
             let now = || spi.clock().now();
-            drive(transfer, &mut card, batch, &mut Timer(spi.clone()), now).await
+            drive(exchange, &mut card, batch, &mut Timer(spi.clone()), now).await
         };
         assert!(run(serve(disk, &mut batch, &mut hold), polls).is_none(), "nobody has shut it down");
         let done = run(&mut flight, 1);
