@@ -3,6 +3,9 @@
 //!
 //! It says *what* a policy does, not whether that is right: the other tests do. After a change that is meant,
 //! `DECISIONS=write cargo test -p mmc-sched --test decisions` writes the files anew; read the difference.
+//!
+//! Behind them stand digests of more of the same loads in which instants coincide (all are multiples of a grain), because
+//! what a policy does exactly at a deadline is as much its own as what it does before and after.
 
 #![cfg(all(
     feature = "mq-deadline",
@@ -119,19 +122,24 @@ impl Words {
 /// `+3` in slot 3, `+3m1` merged into 1, `+F` no room; `>3*2@80+16` run of two with head 3, 16 sectors at 80; `w12c` wait 12 ms or
 /// for a completion; `-` nothing; `!3` done, `!3.` and over, `x3` failed; `~3` requeued; `#3` cancelled; `=name` tuned; `t90` 90 ms later;
 /// `a8` writeback may hold 8 tags.
-fn decisions(policy: &mut AnyPolicy, kind: usize) -> String {
+/// `more` is the number of a further run, in which instants coincide.
+fn decisions(policy: &mut AnyPolicy, kind: usize, more: Option<u64>) -> String {
+    let grain = more.map_or(1, |n| [1_000_000, 500_000, 4_000_000, 125_000][n as usize % 4]);
+    let on_grain = |now: Instant| {
+        Instant::ZERO + Duration::from_nanos(now.since(Instant::ZERO).as_nanos().next_multiple_of(grain))
+    };
     let limits = Limits { max_sectors: 2560, max_segments: 12, ..Limits::default() };
     let mut queue = Queue::with_limits(vec![Slot::FREE; 40], policy, limits);
     let mut load = Load {
         kind,
-        random: Random(2018 + kind as u64),
+        random: Random(2018 + kind as u64 + 1000 * more.map_or(0, |n| n + 1)),
         ends: [0, 4096, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24],
     };
     let (mut now, mut device, mut known) =
         (Instant::from_millis(5), Vec::<Run>::new(), Vec::<RequestId>::new());
     let (mut words, mut wake, mut admitted) = (Words(String::new(), 0), None, 40);
     for _ in 0..1200 {
-        now += Duration::from_micros(load.random.below(1500));
+        now = on_grain(now + Duration::from_micros(load.random.below(1500)));
         match load.random.below(100) {
             0..34 => {
                 let request = load.request();
@@ -173,7 +181,7 @@ fn decisions(policy: &mut AnyPolicy, kind: usize) -> String {
             },
             64..94 if !device.is_empty() => {
                 let run = device.remove(load.random.below(device.len() as u64) as usize);
-                now += Duration::from_micros(300 + 40 * u64::from(run.blocks));
+                now = on_grain(now + Duration::from_micros(300 + 40 * u64::from(run.blocks)));
                 let failed = load.random.one_in(50);
                 let (mut id, mut left) = (Some(run.head), run.blocks);
                 for _ in 0..run.count {
@@ -195,6 +203,14 @@ fn decisions(policy: &mut AnyPolicy, kind: usize) -> String {
             95..98 => {
                 let later = wake.take().unwrap_or(now + Duration::from_millis(1 << load.random.below(13)));
                 words.say(&format!("t{}", later.since(now).as_millis()));
+                // A nanosecond early or late is not the same.
+                let later = match (more, load.random.0 % 5) {
+                    (Some(_), 0) => later + Duration::from_nanos(1),
+                    (Some(_), 1) => {
+                        Instant::ZERO + Duration::from_nanos(later.since(Instant::ZERO).as_nanos() - 1)
+                    }
+                    _ => later,
+                };
                 now = now.max(later);
             }
             98 if kind == 4 => {
@@ -230,7 +246,17 @@ fn every_decision_is_as_it_was() {
     for name in AnyPolicy::NAMES.iter().copied().chain(["mq-deadline/5.10"]) {
         let (mut text, mut policy) = (String::new(), AnyPolicy::by_name(name).expect("built in"));
         for (kind, load) in LOADS.iter().enumerate() {
-            writeln!(text, "# {load}\n{}", decisions(&mut policy, kind)).expect("text");
+            writeln!(text, "# {load}\n{}", decisions(&mut policy, kind, None)).expect("text");
+        }
+        for (kind, load) in LOADS.iter().enumerate() {
+            for more in 0..10 {
+                let words = decisions(&mut policy, kind, Some(more));
+                // FNV-1a.
+                let digest = words
+                    .bytes()
+                    .fold(0xcbf2_9ce4_8422_2325_u64, |d, b| (d ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+                writeln!(text, "# {load}, more {more}: {digest:016x}").expect("text");
+            }
         }
         let text = text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>();
         let path = folder.join(format!("{}.txt", name.replace('/', "-")));
