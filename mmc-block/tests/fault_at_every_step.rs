@@ -82,7 +82,7 @@ fn allow(model: &mut Model, r: &Request, byte: u8, certain: bool) {
 /// Runs the workload with `script`; the number of frames the card saw, and the longest a batch took.
 fn case(backend: Backend, script: &str, curable: bool) -> (u64, u64, Duration) {
     match backend {
-        Backend::Mock | Backend::Dw => {
+        Backend::Mock | Backend::Dw | Backend::Sdhci => {
             let bench = Bench::new(backend, sd_card(script), false, "mq-deadline");
             run(bench, backend, script, curable)
         }
@@ -217,7 +217,7 @@ fn what_the_card_said_is_told_of_what_went_well_too() {
 fn whatever_fails_wherever_it_fails_nothing_is_lost() {
     let all = std::env::var("MMC_BLOCK_FAULTS").is_ok_and(|v| v == "all");
     let mut total = 0;
-    for backend in [Backend::Mock, Backend::Dw, Backend::Spi] {
+    for backend in [Backend::Mock, Backend::Dw, Backend::Sdhci, Backend::Spi] {
         let (mut cases, mut slowest, mut where_) = (0, Duration::ZERO, String::new());
         let began = std::time::Instant::now();
         let (ready, end, _) = case(backend, "", true);

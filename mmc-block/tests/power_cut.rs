@@ -132,7 +132,7 @@ fn what_a_flush_covered_survives_every_loss_of_power() {
         turn += 1;
         all || turn % n == 0
     };
-    for backend in [Backend::Mock, Backend::Dw, Backend::Spi] {
+    for backend in [Backend::Mock, Backend::Dw, Backend::Sdhci, Backend::Spi] {
         let (mut cuts, began) = (0, std::time::Instant::now());
         let (ready, frames, ..) = case(backend, Profile::ideal(), "");
         for frame in ready..frames {
@@ -169,7 +169,7 @@ fn what_a_flush_covered_survives_every_loss_of_power() {
 fn a_barrier_keeps_the_order_of_what_survives() {
     let (mut both, mut first, mut none, mut took) = (0, 0, 0, Duration::ZERO);
     for seed in 0..60 {
-        for backend in [Backend::Mock, Backend::Dw] {
+        for backend in stack::BACKENDS {
             let faulty = Faulty::new(card("sandisk-2026", Profile::ideal()), script("")).unwrap();
             let mut b = Bench::new(backend, faulty, true, "mq-deadline").unwrap();
             assert!(b.disk.core().features().barrier);

@@ -8,6 +8,7 @@ use mmc_hal::Payload;
 use mmc_mock::card::{Card, MmcCard, MmcConfig, SdCard, SdConfig, Shared};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::fault::{Faulty, Medium, Script};
+use mmc_mock::sdhci::{self, Sdhci};
 use mmc_mock::spi::{Spi, SpiConfig, SpiMode, SpiSd};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, HeapBatch, Memory, MemoryDma, MockHost, Movable, Wakes, zoo};
@@ -17,6 +18,7 @@ use mmc_proto::host::{
 };
 use mmc_proto::machine::Identified;
 use mmc_sched::{AnyPolicy, Flags, Op, Queue, Request, Slot, StreamId};
+use mmc_sdhci::{SdhciEngine, Table};
 use mmc_spi::{Board, Exclusive, SpiEngine};
 use mmc_time::{Duration, Instant};
 
@@ -27,12 +29,14 @@ pub enum Backend {
     Mock,
     /// The DesignWare driver on its register model, with DMA and interrupts.
     Dw,
+    /// The driver of the standard host on its register model, likewise.
+    Sdhci,
     /// The SPI driver on the model's wires, alone on the bus: [`Bench::spi`].
     Spi,
 }
 
 /// Hosts on the SD bus, for a card of any kind.
-pub const BACKENDS: [Backend; 2] = [Backend::Mock, Backend::Dw];
+pub const BACKENDS: [Backend; 3] = [Backend::Mock, Backend::Dw, Backend::Sdhci];
 
 /// A host, and what has to be done for it between two polls.
 pub struct AnyHost<P: Payload = BufBatch> {
@@ -108,6 +112,25 @@ impl<P: Movable + 'static> AnyHost<P> {
                 let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
                 let next = Box::new(move || time.next_event());
                 Self::over(Box::new(host), Some(Line { pending, next }))
+            }
+            Backend::Sdhci => {
+                let memory = Memory::new(0x8000_0000, 0xc000_0000);
+                let model = Sdhci::new(card, clock.clone(), memory.clone(), sdhci::Config::FAST);
+                let at = memory.alloc(8192);
+                let table = Table::wide(memory.window(at, 8192), at, 8192).unwrap();
+                let mailbox: &'static mmc_sdhci::Mailbox = Box::leak(Box::new(mmc_sdhci::Mailbox::new()));
+                let (host, mut half) = SdhciEngine::<_, _, _, BufBatch>::split(
+                    model.clone(),
+                    model.clone(),
+                    mailbox,
+                    table,
+                    MemoryDma::new(memory, u64::MAX),
+                    mmc_sdhci::Platform::STANDARD,
+                );
+                let (line, time) = (model.clone(), model);
+                let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
+                let next = Box::new(move || time.next_event());
+                Self { host: Box::new(host), line: Some(Line { pending, next }) }
             }
             Backend::Spi => panic!("a card of the SD bus has no SPI wires: Bench::spi"),
         }

@@ -19,6 +19,7 @@ fn drive(host: &mut impl Host<Payload = Buffer>) {
         let mut c = Command::plain(sink(i), sink(0), sink(Response::Short));
         c.busy = sink(false);
         c.voltage_switch = sink(false);
+        c.tuning = sink(false);
         sink(host.slot(now));
         let shape = DataShape { dir: sink(Dir::Read), block_len: sink(512), blocks: sink(8), stop: sink(Stop::None) };
         let op = match sink(i) {
