@@ -1,4 +1,4 @@
-//! What the conversations say, step by step with every limit, is what they said when `data/as_it_was.txt` was written: in
+//! What the conversations say, step by step with every limit, is what they said when `data/as_it_was` was written: in
 //! full where all goes well, as a digest where answers go wrong at random, one at a time, or come from cards with one
 //! oddity each. Decisions as data, likewise: what is worth trying again, what cures what, how long things may take.
 //!
@@ -12,6 +12,8 @@ mod device;
 mod support;
 #[path = "support/toy.rs"]
 mod toy;
+#[path = "as_it_was/wire.rs"]
+mod wire;
 
 use conversations::Conversation;
 use device::{CARD, Device, ext_csd};
