@@ -119,7 +119,7 @@ impl<P: Movable + 'static> AnyHost<P> {
                 let at = memory.alloc(8192);
                 let table = Table::wide(memory.window(at, 8192), at, 8192).unwrap();
                 let mailbox: &'static mmc_sdhci::Mailbox = Box::leak(Box::new(mmc_sdhci::Mailbox::new()));
-                let (host, mut half) = SdhciEngine::<_, _, _, BufBatch>::split(
+                let (host, mut half) = SdhciEngine::<_, _, _, P>::split(
                     model.clone(),
                     model.clone(),
                     mailbox,
@@ -130,7 +130,7 @@ impl<P: Movable + 'static> AnyHost<P> {
                 let (line, time) = (model.clone(), model);
                 let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
                 let next = Box::new(move || time.next_event());
-                Self { host: Box::new(host), line: Some(Line { pending, next }) }
+                Self::over(Box::new(host), Some(Line { pending, next }))
             }
             Backend::Spi => panic!("a card of the SD bus has no SPI wires: Bench::spi"),
         }
