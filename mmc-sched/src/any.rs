@@ -10,7 +10,9 @@ use crate::scheduler::{Rejected, TunableInfo, TuneError};
 use mmc_time::Instant;
 
 /// Any of the policies.
+// With a tag of its own, not one that is to be found in a value of some policy: it is looked at ten times a request.
 #[derive(Debug)]
+#[repr(u8)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "no allocator: the largest policy sets the size")]
 pub enum AnyPolicy {
@@ -107,6 +109,12 @@ impl AnyPolicy {
     }
 }
 
+/// By itself, so that no policy pays for the registers another one needs.
+#[inline(never)]
+fn completed<P: Policy>(policy: &mut P, pool: &mut Pool<'_>, slot: u16, done: Done, now: Instant) {
+    policy.completed(pool, slot, done, now);
+}
+
 macro_rules! each {
     ($self:ident, $p:ident => $call:expr) => {
         match $self {
@@ -164,12 +172,15 @@ impl Policy for AnyPolicy {
     fn front_of(&self, pool: &Pool<'_>, request: &Request) -> Option<u16> {
         each!(self, p => p.front_of(pool, request))
     }
+    #[inline]
     fn run_before(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
         each!(self, p => p.run_before(pool, slot))
     }
+    #[inline]
     fn run_behind(&self, pool: &Pool<'_>, slot: u16) -> Option<u16> {
         each!(self, p => p.run_behind(pool, slot))
     }
+    #[inline]
     fn grown(&mut self, pool: &mut Pool<'_>, slot: u16, front: bool) {
         each!(self, p => p.grown(pool, slot, front));
     }
@@ -182,7 +193,7 @@ impl Policy for AnyPolicy {
     }
     #[inline]
     fn completed(&mut self, pool: &mut Pool<'_>, slot: u16, done: Done, now: Instant) {
-        each!(self, p => p.completed(pool, slot, done, now));
+        each!(self, p => completed(p, pool, slot, done, now));
     }
     fn wake_at(&self) -> Option<Instant> {
         each!(self, p => p.wake_at())

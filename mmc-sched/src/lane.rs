@@ -105,23 +105,16 @@ impl Lane {
     pub(crate) fn sweep(&self) -> Option<u16> {
         Some(self.sweep).filter(|&s| s != NIL)
     }
-    /// Puts a run into the sector order.
-    pub(crate) fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let lba = pool.lba(slot);
-        self.sort.insert(pool, slot, lba);
-        // Between `latest` and the next one; as one comparison, since nobody foresees whether a sector is above `latest`.
-        let next = self.sweep().map_or(u64::MAX, |next| pool.lba(next));
-        if lba.wrapping_sub(self.latest) < next.wrapping_sub(self.latest) {
-            self.sweep = slot;
-        }
+    /// A new run.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        self.fifo.push_back(pool, slot);
+        self.link(pool, slot);
     }
-    /// Takes a run out of the sector order.
-    #[inline]
-    pub(crate) fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        if self.sweep == slot {
-            self.sweep = Tree::next(pool, slot).unwrap_or(NIL);
-        }
-        self.sort.remove(pool, slot);
+    /// The first sector of a queued run changed.
+    pub(crate) fn moved(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        self.unlink(pool, slot);
+        self.link(pool, slot);
     }
     /// Takes a run out. The sweep stays where it is.
     pub(crate) fn remove(&mut self, pool: &mut Pool<'_>, slot: u16) {
@@ -129,15 +122,35 @@ impl Lane {
         self.fifo.remove(pool, slot);
     }
     /// Takes a run out, from where the sweep goes on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn serve(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let (swept, lba) = (self.sweep == slot, pool.lba(slot));
-        self.remove(pool, slot);
+        self.unlink(pool, slot);
+        self.fifo.remove(pool, slot);
         if swept {
             // The next one is the one behind it, which is the sweep by now.
             self.latest = lba;
         } else {
             self.sweep_from(pool, lba);
+        }
+    }
+    /// Puts a run into the sector order.
+    #[inline(always)]
+    fn link(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let lba = pool.lba(slot);
+        // Between `latest` and the next one; as one comparison, since nobody foresees whether a sector is above `latest`.
+        let next = self.sweep().map_or(u64::MAX, |next| pool.lba(next));
+        if lba.wrapping_sub(self.latest) < next.wrapping_sub(self.latest) {
+            self.sweep = slot;
+        }
+        self.sort.insert_here(pool, slot, lba);
+    }
+    /// Takes a run out of the sector order.
+    #[inline(always)]
+    fn unlink(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        let behind = self.sort.take_here(pool, slot);
+        if self.sweep == slot {
+            self.sweep = behind;
         }
     }
     /// The sweep goes on from there.

@@ -19,8 +19,8 @@
 //!
 //! The proofs of the bounds are in `docs/bounds.md`.
 //!
-//! Memory on a 64-bit machine: 192 bytes a request ([`Slot`]), 104 a scheduler, and the policy: 252 a stream for `bfq`, 148
-//! for `ftb`, 80 for `cfq`, a few hundred in all for the others (`tests/sizes.rs`).
+//! Memory on a 64-bit machine: 192 bytes a request ([`Slot`]), 104 a scheduler, and the policy: 260 a stream for `bfq`, 156
+//! for `ftb`, 88 for `cfq`, a few hundred in all for the others (`tests/sizes.rs`).
 //!
 //! Each policy but `none` is a cargo feature of its name, all on by default.
 #![no_std]

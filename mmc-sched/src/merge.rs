@@ -119,7 +119,7 @@ impl Merger {
         } else {
             self.unhash(pool, into);
             append(pool, into, slot);
-            self.hash(pool, into);
+            self.hash_here(pool, into);
             policy.grown(pool, into, false);
             if let Some(n) = policy.run_behind(pool, into) {
                 if self.attempt(pool, policy, into, n, true) {
@@ -154,16 +154,18 @@ impl Merger {
         }
         let (mut new, mut absorbed) = (slot, 0u16);
         'chain: loop {
-            let mut candidate = find_end(pool, pool.at(new).lba);
+            let mut t = find_end(pool, pool.at(new).lba);
             for _ in 0..policy.merge_tries() {
-                let Some(t) = candidate else { break 'chain };
+                if t == NIL {
+                    break 'chain;
+                }
                 let older = pool.at(t).older;
                 if t != new && self.attempt(pool, policy, t, new, new != slot) {
                     absorbed = absorbed.saturating_add(u16::from(new != slot));
                     new = t;
                     continue 'chain;
                 }
-                candidate = (older != NIL).then_some(older);
+                t = older;
             }
             break;
         }
@@ -174,7 +176,7 @@ impl Merger {
     #[inline]
     pub(crate) fn queued<P: Policy + ?Sized>(&mut self, pool: &mut Pool<'_>, policy: &P, slot: u16) {
         if pool.at(slot).mergeable() && matches!(policy.merge_scope(), MergeScope::Index) {
-            self.hash(pool, slot);
+            self.hash_here(pool, slot);
             if self.last_merge == NIL {
                 self.last_merge = slot;
             }
@@ -295,51 +297,48 @@ impl Merger {
         true
     }
 
-    #[inline]
     fn hash(&mut self, pool: &mut Pool<'_>, slot: u16) {
+        self.hash_here(pool, slot);
+    }
+    /// The same, for a place where a call costs too much.
+    #[inline(always)]
+    fn hash_here(&mut self, pool: &mut Pool<'_>, slot: u16) {
         let end = pool.at(slot).end();
         let bucket = bucket_of(pool, end);
-        let same = find_end(pool, end).unwrap_or(NIL);
+        let first = head(pool, bucket);
+        let same = find_from(pool, first, end);
         pool.edit(slot, |s| {
             s.bits |= Bits::HASHED;
-            s.newer = NIL;
-            s.older = same;
+            (s.newer, s.older, s.chain) = (NIL, same, first);
         });
         if same == NIL {
-            let next = head(pool, bucket);
-            pool.edit(slot, |s| (s.chain_prev, s.chain_next) = (NIL, next));
-            pool.edit(next, |s| s.chain_prev = slot);
             set_head(pool, bucket, slot);
         } else {
+            let behind = pool.at(same).chain;
             pool.edit(same, |s| s.newer = slot);
-            take_place(pool, bucket, same, slot);
+            pool.edit(slot, |s| s.chain = behind);
+            relink(pool, bucket, same, slot);
         }
     }
 
     #[inline]
     fn unhash(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let s = pool.at(slot);
+        let Some(s) = pool.get_mut(slot) else { return };
         if !s.bits.contains(Bits::HASHED) {
             return;
         }
-        let (newer, older, prev, next, end) = (s.newer, s.older, s.chain_prev, s.chain_next, s.end());
-        pool.edit(slot, |s| s.bits.remove(Bits::HASHED));
+        s.bits.remove(Bits::HASHED);
+        let (newer, older, behind, end) = (s.newer, s.older, s.chain, s.end());
         if newer != NIL {
             pool.edit(newer, |s| s.older = older);
             pool.edit(older, |s| s.newer = newer);
-        } else if older != NIL {
-            let bucket = bucket_of(pool, end);
-            pool.edit(older, |s| s.newer = NIL);
-            take_place(pool, bucket, slot, older);
-        } else {
-            if prev == NIL {
-                let bucket = bucket_of(pool, end);
-                set_head(pool, bucket, next);
-            } else {
-                pool.edit(prev, |s| s.chain_next = next);
-            }
-            pool.edit(next, |s| s.chain_prev = prev);
+            return;
         }
+        if older != NIL {
+            pool.edit(older, |s| (s.newer, s.chain) = (NIL, behind));
+        }
+        let bucket = bucket_of(pool, end);
+        relink(pool, bucket, slot, if older == NIL { behind } else { older });
     }
 }
 
@@ -353,16 +352,21 @@ fn compatible<P: Policy + ?Sized>(pool: &Pool<'_>, policy: &P, slot: u16, r: &Re
         && policy.may_merge(pool, slot, r)
 }
 
-/// Puts `new` where `old` is in the chain of `bucket`.
-fn take_place(pool: &mut Pool<'_>, bucket: u32, old: u16, new: u16) {
-    let (prev, next) = (pool.at(old).chain_prev, pool.at(old).chain_next);
-    pool.edit(new, |s| (s.chain_prev, s.chain_next) = (prev, next));
-    if prev == NIL {
+/// Makes `new` follow what `old` follows in the chain of `bucket`. Chains are short: see the top.
+#[inline]
+fn relink(pool: &mut Pool<'_>, bucket: u32, old: u16, new: u16) {
+    let mut at = head(pool, bucket);
+    if at == old {
         set_head(pool, bucket, new);
-    } else {
-        pool.edit(prev, |s| s.chain_next = new);
+        return;
     }
-    pool.edit(next, |s| s.chain_prev = new);
+    while let Some(s) = pool.get_mut(at) {
+        if s.chain == old {
+            s.chain = new;
+            return;
+        }
+        at = s.chain;
+    }
 }
 
 /// Fibonacci hashing, scaled to the number of buckets: four in each slot, so that most are empty and a look-up ends
@@ -370,7 +374,7 @@ fn take_place(pool: &mut Pool<'_>, bucket: u32, old: u16, new: u16) {
 #[inline]
 fn bucket_of(pool: &Pool<'_>, end: u64) -> u32 {
     let mixed = end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    let scaled = mixed.wrapping_mul(u64::from(pool.capacity()) << 2) >> 32;
+    let scaled = mixed.wrapping_mul((pool.len() as u64) << 2) >> 32;
     scaled as u32
 }
 
@@ -390,28 +394,34 @@ fn set_head(pool: &mut Pool<'_>, bucket: u32, slot: u16) {
     });
 }
 
-/// The run with this end that came into the index last.
+/// The run with this end that came into the index last, or `NIL`.
 #[inline]
-fn find_end(pool: &Pool<'_>, end: u64) -> Option<u16> {
-    let mut at = head(pool, bucket_of(pool, end));
-    while at != NIL {
-        let s = pool.at(at);
+fn find_end(pool: &Pool<'_>, end: u64) -> u16 {
+    find_from(pool, head(pool, bucket_of(pool, end)), end)
+}
+
+/// The run with this end in a chain from `at` on, or `NIL`.
+#[inline]
+fn find_from(pool: &Pool<'_>, mut at: u16, end: u64) -> u16 {
+    while let Some(s) = pool.get(at) {
         if s.end() == end {
-            return Some(at);
+            return at;
         }
-        at = s.chain_next;
+        at = s.chain;
     }
-    None
+    NIL
 }
 
 /// The runs with this end, the newest first, at most `tries`.
 #[inline]
 fn ends_at(pool: &Pool<'_>, end: u64, tries: u8) -> impl Iterator<Item = u16> {
-    let older = |&t: &u16| Some(pool.at(t).older).filter(|&o| o != NIL);
-    core::iter::successors(find_end(pool, end), older).take(usize::from(tries))
+    let some = |t: u16| (t != NIL).then_some(t);
+    core::iter::successors(some(find_end(pool, end)), move |&t| some(pool.at(t).older))
+        .take(usize::from(tries))
 }
 
 /// Appends the run of `b` to the run of `a`.
+#[inline]
 fn append(pool: &mut Pool<'_>, a: u16, b: u16) {
     let y = pool.at(b);
     let (first, last, blocks, members, flags) = (y.first, y.last, y.blocks, y.members, y.flags);
@@ -471,7 +481,7 @@ mod tests {
                     model.push((slot, end));
                 }
                 for end in 1..12 {
-                    let newest = model.iter().rev().find(|(_, e)| *e == end).map(|(s, _)| *s);
+                    let newest = model.iter().rev().find(|(_, e)| *e == end).map_or(NIL, |(s, _)| *s);
                     prop_assert_eq!(find_end(&pool, end), newest);
                 }
             }

@@ -4,7 +4,7 @@
 //! that a policy needs no memory of its own per request.
 
 use crate::request::{Flags, Op, Request, RequestId};
-use crate::tree::{Gap, Links, Node};
+use crate::tree::{Gap, Half, Links, Node};
 use core::cell::Cell;
 use mmc_time::Instant;
 
@@ -43,7 +43,7 @@ bitflags::bitflags! {
 }
 
 /// Room for one request: 192 bytes. Filled and read only by [`Queue`](crate::Queue) and, through [`Pool`], by policies.
-// Three cache lines: what is touched all the time, what is touched once in a while, a node of some tree.
+// Three cache lines: what is touched all the time, what is touched once in a while, half a node of some tree.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
@@ -60,8 +60,7 @@ pub struct Slot {
     pub(crate) prev: u16,
     pub(crate) next: u16,
     /// Merge index: chain of one bucket, stack of equal ends.
-    pub(crate) chain_prev: u16,
-    pub(crate) chain_next: u16,
+    pub(crate) chain: u16,
     pub(crate) newer: u16,
     pub(crate) older: u16,
     /// The node it stands in of the tree it is in, and where in it.
@@ -91,10 +90,10 @@ pub struct Slot {
     pub(crate) prev_member: u16,
     pub(crate) epoch: u16,
 
-    pub(crate) node: Node,
+    pub(crate) half: Half,
 }
 
-const _: () = assert!(core::mem::offset_of!(Slot, node) == 128, "a node is one cache line");
+const _: () = assert!(core::mem::offset_of!(Slot, half) == 128, "half a node is one cache line");
 
 impl Slot {
     /// A free slot; for `[Slot::FREE; N]`.
@@ -118,15 +117,14 @@ impl Slot {
         place: 0,
         prev: NIL,
         next: NIL,
-        chain_prev: NIL,
-        chain_next: NIL,
+        chain: NIL,
         newer: NIL,
         older: NIL,
         buckets: [NIL; 4],
         epoch: 0,
         foreign: 0,
         links: Links::FREE,
-        node: Node::FREE,
+        half: Half::FREE,
         state: State::Free,
         bits: Bits::empty(),
         flags: Flags::empty(),
@@ -135,7 +133,8 @@ impl Slot {
     /// First sector behind the run.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
-        self.lba.saturating_add(u64::from(self.blocks))
+        // No sector number wraps: `Queue` takes no such request.
+        self.lba.wrapping_add(u64::from(self.blocks))
     }
     /// Whether a queued run may still grow or be absorbed.
     #[inline]
@@ -159,8 +158,15 @@ pub(crate) fn mergeable(r: &Request) -> bool {
         && !r.flags.intersects(Flags::NOMERGE | Flags::FUA | Flags::PREFLUSH)
 }
 
+/// The two slots of a node.
+#[inline]
+fn span(at: u16) -> core::ops::Range<usize> {
+    usize::from(at)..usize::from(at).saturating_add(2)
+}
+
 /// What is answered for a slot number outside the pool.
 static VOID: Slot = Slot::FREE;
+static VOID_NODE: Node = [Slot::FREE; 2];
 
 /// The slots, lent to a policy for one call. A slot number that is not in the pool reads as an empty slot, and
 /// setting something there does nothing.
@@ -191,6 +197,19 @@ impl<'a> Pool<'a> {
     pub(crate) fn get_mut(&mut self, slot: u16) -> Option<&mut Slot> {
         self.slots.get_mut(usize::from(slot))
     }
+    /// The two slots of a tree's node, `None` as above. A slot in front of the last has one behind it.
+    #[inline]
+    pub(crate) fn get_node(&self, at: u16) -> Option<&Node> {
+        self.slots.get(span(at)).and_then(|n| n.try_into().ok())
+    }
+    #[inline]
+    pub(crate) fn node(&self, at: u16) -> &Node {
+        self.get_node(at).unwrap_or(&VOID_NODE)
+    }
+    #[inline]
+    pub(crate) fn node_mut(&mut self, at: u16) -> Option<&mut Node> {
+        self.slots.get_mut(span(at)).and_then(|n| n.try_into().ok())
+    }
     #[inline]
     pub(crate) fn edit(&mut self, slot: u16, f: impl FnOnce(&mut Slot)) {
         if let Some(s) = self.get_mut(slot) {
@@ -200,6 +219,10 @@ impl<'a> Pool<'a> {
     #[inline]
     pub(crate) fn id(&self, slot: u16) -> RequestId {
         RequestId { slot, generation: self.at(slot).generation }
+    }
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
     }
     /// Slots in the pool.
     #[must_use]
@@ -218,7 +241,7 @@ impl<'a> Pool<'a> {
     #[inline]
     pub fn lba(&self, slot: u16) -> u64 {
         let s = self.at(slot);
-        s.lba.saturating_add(u64::from(s.sent))
+        s.lba.wrapping_add(u64::from(s.sent))
     }
     /// Sectors of the run that are still to be given out.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::request::{Kind, Op, Request, RequestId};
 use crate::scheduler::{
     Completed, Dispatch, Inserted, Outcome, Rejected, Run, Scheduler, TunableInfo, TuneError,
 };
-use crate::tree::{Gap, Links, Node, Tree};
+use crate::tree::{Gap, Half, Links, Tree};
 use mmc_time::Instant;
 
 /// A scheduler made of storage for requests and a policy.
@@ -125,7 +125,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         self.policy.reset(&mut pool, now);
         // The old policy's trees are nobody's now.
         for slot in 0..pool.capacity() {
-            pool.edit(slot, |s| (s.leaf, s.links, s.node) = (NIL, Links::FREE, Node::FREE));
+            pool.edit(slot, |s| (s.leaf, s.links, s.half) = (NIL, Links::FREE, Half::FREE));
         }
         let mut order = Tree::new();
         for slot in 0..pool.capacity() {
@@ -167,7 +167,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>, P: Policy> Queue<S, P> {
         at_head: bool,
         now: Instant,
     ) -> Result<(RequestId, Inserted), (Request, Rejected)> {
-        let alone = self.core.alone == Some(r);
+        let alone = self.core.alone.is_some_and(|a| a.same(&r));
         let now = self.core.clock(now);
         let mut pool = Pool::new(self.storage.as_mut());
         if alone {
@@ -260,38 +260,32 @@ impl Core {
         self.now
     }
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&mut self, pool: &mut Pool<'_>, r: &Request, now: Instant) -> Option<u16> {
         let slot = self.free;
-        if slot == NIL {
-            return None;
-        }
-        self.free = pool.at(slot).next;
-        self.len = self.len.saturating_add(1);
+        let s = pool.get_mut(slot)?;
+        self.free = s.next;
+        self.len = self.len.wrapping_add(1);
         self.seq = self.seq.wrapping_add(1);
-        let seq = self.seq;
-        pool.edit(slot, |s| {
-            s.request = *r;
-            (s.arrival, s.seq, s.deadline) = (now, seq, Instant::ZERO);
-            (s.lba, s.blocks, s.members, s.flags) = (r.lba, r.blocks, 1, r.flags);
-            (s.first, s.last, s.next_member, s.prev_member) = (slot, slot, NIL, NIL);
-            (s.sent, s.done, s.foreign, s.tag) = (0, 0, 0, 0);
-            (s.prev, s.next) = (NIL, NIL);
-            (s.bits, s.state) = (Bits::empty(), State::Queued);
-        });
+        s.request = *r;
+        (s.arrival, s.seq, s.deadline) = (now, self.seq, Instant::ZERO);
+        (s.lba, s.blocks, s.members, s.flags) = (r.lba, r.blocks, 1, r.flags);
+        // In a free slot the other links of a member are `NIL`.
+        (s.first, s.last) = (slot, slot);
+        (s.sent, s.done, s.foreign, s.tag) = (0, 0, 0, 0);
+        (s.prev, s.next) = (NIL, NIL);
+        (s.bits, s.state) = (Bits::empty(), State::Queued);
         Some(slot)
     }
 
     #[inline]
     fn release(&mut self, pool: &mut Pool<'_>, slot: u16) {
-        let free = self.free;
-        pool.edit(slot, |s| {
-            s.state = State::Free;
-            s.generation = s.generation.wrapping_add(1);
-            (s.next_member, s.prev_member, s.next) = (NIL, NIL, free);
-        });
+        let Some(s) = pool.get_mut(slot) else { return };
+        s.state = State::Free;
+        s.generation = s.generation.wrapping_add(1);
+        (s.next_member, s.prev_member, s.next) = (NIL, NIL, self.free);
         self.free = slot;
-        self.len = self.len.saturating_sub(1);
+        self.len = self.len.wrapping_sub(1);
     }
 
     fn merge<P: Policy + ?Sized>(
@@ -339,7 +333,7 @@ impl Core {
             self.queued = self.queued.saturating_sub(gone);
             return Ok((pool.id(slot), Inserted::Merged { into: pool.id(into) }));
         }
-        self.queued = self.queued.saturating_add(1);
+        self.queued = self.queued.wrapping_add(1);
         if at_head {
             pool.edit(slot, |s| s.bits |= Bits::AT_HEAD);
             policy.insert_head(pool, slot, true, now);
@@ -377,7 +371,7 @@ impl Core {
         };
         // One that was divided and came back whole is still counted by sectors.
         let divided = part.is_some() || s.bits.contains(Bits::DIVIDED);
-        let epoch = self.epoch;
+        let (epoch, tag) = (self.epoch, s.tag);
         if divided {
             pool.edit(lead, |s| {
                 s.bits |= Bits::DIVIDED | Bits::STARTED;
@@ -386,16 +380,12 @@ impl Core {
             });
         }
         if part.is_none() {
-            self.queued = self.queued.saturating_sub(1);
-            let (mut at, tag) = (run.head.slot, pool.tag(lead));
-            while at != NIL {
-                pool.edit(at, |s| {
-                    s.state = State::InFlight;
-                    s.tag = tag;
-                    s.bits |= Bits::STARTED;
-                    s.epoch = epoch;
-                });
-                at = pool.at(at).next_member;
+            self.queued = self.queued.wrapping_sub(1);
+            let mut at = run.head.slot;
+            while let Some(s) = pool.get_mut(at) {
+                (s.state, s.tag, s.epoch) = (State::InFlight, tag, epoch);
+                s.bits |= Bits::STARTED;
+                at = s.next_member;
             }
         }
         Dispatch::Run(run)

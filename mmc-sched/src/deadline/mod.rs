@@ -176,9 +176,7 @@ impl Policy for Deadline {
     }
     fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, _: Instant) {
         pool.set_deadline(slot, pool.arrival(slot));
-        let lane = self.lane_of(pool, slot);
-        lane.link(pool, slot);
-        lane.fifo.push_back(pool, slot);
+        self.lane_of(pool, slot).insert(pool, slot);
     }
     fn insert_head(&mut self, pool: &mut Pool<'_>, slot: u16, _: bool, _: Instant) {
         pool.set_tag(slot, AT_HEAD);
@@ -208,9 +206,7 @@ impl Policy for Deadline {
     }
     fn grown(&mut self, pool: &mut Pool<'_>, slot: u16, front: bool) {
         if front {
-            let lane = self.lane_of(pool, slot);
-            lane.unlink(pool, slot);
-            lane.link(pool, slot);
+            self.lane_of(pool, slot).moved(pool, slot);
         }
     }
     fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool) {

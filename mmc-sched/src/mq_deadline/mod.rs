@@ -177,7 +177,7 @@ impl MqDeadline {
     fn start(&mut self, level: Level) {
         let c = self.class_mut(level);
         c.owned = c.owned.wrapping_add(1);
-        self.in_device = self.in_device.saturating_add(1);
+        self.in_device = self.in_device.wrapping_add(1);
     }
     /// Whether a decision goes to the writes, of which some wait; counts the decisions for reads.
     fn writes_turn(&mut self, reads_wait: bool) -> bool {
@@ -204,12 +204,9 @@ impl Policy for MqDeadline {
     fn insert(&mut self, pool: &mut Pool<'_>, slot: u16, now: Instant) {
         let (level, d) = self.place(pool.request(slot));
         pool.set_deadline(slot, now + self.tunables.expire(d));
-        pool.set_tag(slot, 0);
         let c = self.class_mut(level);
         c.queued = c.queued.wrapping_add(1);
-        let lane = c.lanes.get_mut(d);
-        lane.fifo.push_back(pool, slot);
-        lane.link(pool, slot);
+        c.lanes.get_mut(d).insert(pool, slot);
         self.wake = None;
     }
     fn insert_head(&mut self, pool: &mut Pool<'_>, slot: u16, fresh: bool, now: Instant) {
@@ -246,9 +243,7 @@ impl Policy for MqDeadline {
     }
     fn grown(&mut self, pool: &mut Pool<'_>, slot: u16, front: bool) {
         if front {
-            let lane = self.lane(self.place(pool.request(slot)));
-            lane.unlink(pool, slot);
-            lane.link(pool, slot);
+            self.lane(self.place(pool.request(slot))).moved(pool, slot);
         }
     }
     fn absorbed(&mut self, pool: &mut Pool<'_>, into: u16, from: u16, queued: bool) {

@@ -18,31 +18,42 @@ fn ns(t: Instant) -> i64 {
 
 impl MqDeadline {
     pub(super) fn pick_7_3(&mut self, pool: &mut Pool<'_>, now: Instant) -> Pick {
-        let Some(slot) = self.decide(pool, now) else { return self.wait(pool, now) };
+        let Some((slot, (level, d))) = self.decide(pool, now) else { return self.wait(pool, now) };
         self.batching = self.batching.wrapping_add(1);
-        let place = self.place(pool.request(slot));
-        self.lane(place).serve(pool, slot);
-        self.start(place.0);
+        self.lane((level, d)).serve(pool, slot);
+        self.start(level);
         Pick::Run(slot)
     }
 
-    /// Which run goes out. Moves the state of the batch only; on a "none", too.
-    fn decide(&mut self, pool: &Pool<'_>, now: Instant) -> Option<u16> {
-        if self.classes_in_use() >= 2 {
-            let aged = ns(now).saturating_sub(self.ageing());
-            for level in [Level::BestEffort, Level::Idle] {
-                if let Some(slot) = self.decide_in(pool, level, now, aged) {
-                    return Some(slot);
-                }
+    /// Which run goes out, and of which lane. Moves the state of the batch only; on a "none", too.
+    #[inline(always)]
+    fn decide(&mut self, pool: &Pool<'_>, now: Instant) -> Option<(u16, (Level, Dir))> {
+        // A class with nothing queued or at the device decides nothing.
+        let (served, several) = self.in_use();
+        if several {
+            if let Some(aged) = self.decide_aged(pool, now) {
+                return Some(aged);
             }
         }
-        // A class with nothing queued or at the device decides nothing.
-        let served = Level::ALL.into_iter().find(|&c| self.class(c).queued != 0)?;
-        self.decide_in(pool, served, now, ns(now))
+        self.decide_in(pool, served?, now, ns(now))
     }
 
-    fn classes_in_use(&self) -> usize {
-        Level::ALL.iter().filter(|&&c| self.class(c).queued != 0).count()
+    /// Which aged run of the lower classes goes out.
+    #[inline(never)]
+    fn decide_aged(&mut self, pool: &Pool<'_>, now: Instant) -> Option<(u16, (Level, Dir))> {
+        let aged = ns(now).saturating_sub(self.ageing());
+        [Level::BestEffort, Level::Idle].into_iter().find_map(|level| self.decide_in(pool, level, now, aged))
+    }
+
+    /// The highest class in use, and whether there are others.
+    #[inline]
+    fn in_use(&self) -> (Option<Level>, bool) {
+        let [rt, be, idle] = Level::ALL.map(|c| self.class(c).queued);
+        if rt | idle == 0 {
+            return ((be != 0).then_some(Level::BestEffort), false);
+        }
+        let used = Level::ALL.into_iter().filter(|&c| self.class(c).queued != 0);
+        (used.clone().next(), used.count() > 1)
     }
 
     fn ageing(&self) -> i64 {
@@ -50,8 +61,8 @@ impl MqDeadline {
     }
 
     /// When a run counts as begun: its deadline less the expire time of *now*.
-    fn began(&self, pool: &Pool<'_>, slot: u16) -> i64 {
-        let expire = self.tunables.expire(Dir::of(pool.request(slot)));
+    fn began(&self, pool: &Pool<'_>, slot: u16, d: Dir) -> i64 {
+        let expire = self.tunables.expire(d);
         ns(pool.deadline(slot)).saturating_sub(i64::try_from(expire.as_nanos()).unwrap_or(i64::MAX))
     }
 
@@ -61,9 +72,16 @@ impl MqDeadline {
 
     /// The run of this class that goes out, if it began at `latest_start` or before; whatever was decided on the
     /// way stays decided.
-    fn decide_in(&mut self, pool: &Pool<'_>, level: Level, now: Instant, latest_start: i64) -> Option<u16> {
-        let slot = match self.next_in_sweep(level, self.last_dir) {
-            Some(next) if self.batching < self.tunables.fifo_batch => next,
+    #[inline(always)]
+    fn decide_in(
+        &mut self,
+        pool: &Pool<'_>,
+        level: Level,
+        now: Instant,
+        latest_start: i64,
+    ) -> Option<(u16, (Level, Dir))> {
+        let (slot, d) = match self.next_in_sweep(level, self.last_dir) {
+            Some(next) if self.batching < self.tunables.fifo_batch => (next, self.last_dir),
             _ => {
                 let lanes = &self.class(level).lanes;
                 let (reads, writes) = (lanes.read.fifo.front(), lanes.write.fifo.front());
@@ -80,12 +98,12 @@ impl MqDeadline {
                 self.last_dir = d;
                 self.batching = 0;
                 match next {
-                    Some(next) if now < pool.deadline(oldest) => next,
-                    _ => oldest,
+                    Some(next) if now < pool.deadline(oldest) => (next, d),
+                    _ => (oldest, d),
                 }
             }
         };
-        (self.began(pool, slot) <= latest_start).then_some(slot)
+        (self.began(pool, slot, d) <= latest_start).then_some((slot, (level, d)))
     }
 
     /// Nothing goes out now: what ends that. The instants at which one of the runs a decision could fall on becomes
@@ -94,8 +112,7 @@ impl MqDeadline {
     /// A failed decision moves the state, so that asking again can help though nothing else happened. Where it
     /// does, within 64 times, the answer is the original's: ask again after 3 ms.
     fn wait(&mut self, pool: &Pool<'_>, now: Instant) -> Pick {
-        let in_use = self.classes_in_use();
-        let served = Level::ALL.into_iter().find(|&c| self.class(c).queued != 0);
+        let (served, several) = self.in_use();
         let mut waiting = false;
         let mut at = i64::MAX;
         for level in Level::ALL {
@@ -109,9 +126,9 @@ impl MqDeadline {
                 };
                 consider(ns(pool.deadline(oldest)), true);
                 for slot in [oldest, self.next_in_sweep(level, d).unwrap_or(oldest)] {
-                    let began = self.began(pool, slot);
+                    let began = self.began(pool, slot, d);
                     consider(began, served == Some(level));
-                    consider(began.saturating_add(self.ageing()), in_use >= 2 && level != Level::RealTime);
+                    consider(began.saturating_add(self.ageing()), several && level != Level::RealTime);
                 }
             }
         }
