@@ -9,6 +9,10 @@
 mod conversations;
 #[path = "support/device.rs"]
 mod device;
+#[path = "as_it_was/hosts.rs"]
+mod hosts;
+#[path = "as_it_was/speeds.rs"]
+mod speeds;
 mod support;
 #[path = "support/toy.rs"]
 mod toy;
@@ -23,7 +27,8 @@ use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
     After, BootFrom, CardTraits, Fetch, Health, Identify, IdentifyCause, IdentifyError, IdentifyStep,
     Machine, Means, Order, POLICY, Partition, PowerNotice, Protection, SpeedCause, SpeedError, SpeedOptions,
-    SpeedPhase, Step, TalkError, TransferCause, TransferError, TransferPhase, Trouble, Tune, plan,
+    SpeedPhase, Step, TalkError, TransferCause, TransferError, TransferPhase, Trouble, Tune, TuneCause,
+    TuneError, TunePhase, plan,
 };
 use mmc_proto::register::{CsdInfo, ExtCsd, MmcCsdInfo, Ocr, RegisterError, SsrInfo, ext_csd as e};
 use mmc_proto::rpmb::FrameError;
@@ -205,6 +210,7 @@ fn bad(
         5 => Err(HostError::new(Cause::Unsupported("by the test"), Phase::Submit, index)),
         6 => good
             .map(|r| Reply { words: [r.words[0] & !0x1f00 | (random.below(16) as u32) << 9, 0, 0, 0], ..r }),
+        8 => good,
         _ => good.map(|r| Reply { words: [r.words[0] ^ 1 << random.below(32), 0, 0, 0], ..r }),
     }
 }
@@ -366,7 +372,12 @@ fn orders_by_what_the_card_offers() {
                     Partition::General(1),
                     Partition::General(2),
                 ] {
-                    writeln!(out, "{partition:?} {:?}", partition.traits(&CARD, &ext)).unwrap();
+                    writeln!(
+                        out,
+                        "{partition:?} {:?}",
+                        partition.traits(&CardTraits { blocks: 99, ..CARD }, &ext)
+                    )
+                    .unwrap();
                 }
             }
         });
@@ -605,7 +616,7 @@ fn identification_of_odd_cards() {
 fn identification_with_answers_gone_wrong() {
     let mut lines = Lines(Vec::new());
     for (card, toy) in cards() {
-        for kind in 0..8 {
+        for kind in 0..9 {
             lines.digest(format!("{card}, one answer or two of kind {kind}"), |out| {
                 // The first step whose answer is wrong, and how many.
                 for run in 0..160 {
@@ -615,6 +626,10 @@ fn identification_with_answers_gone_wrong() {
                         let good = toy.step(step, scratch);
                         n += 1;
                         let hit = (first..first + many).contains(&(n - 1));
+                        if hit && kind == 8 {
+                            // Data that are damaged, and no CRC has noticed.
+                            scratch[192 + random.below(50) as usize] ^= 1 << random.below(8);
+                        }
                         let result = if hit { bad(kind, &mut random, good, index(step)) } else { good };
                         (result, Duration::from_micros(200))
                     });
@@ -779,6 +794,21 @@ fn judgements() {
         let fallbacks = mmc_proto::machine::Fallbacks::default();
         let e = SpeedError { cause, phase: SpeedPhase::Bus, host: None, status: None, fallbacks };
         lines.say(format!("speed, {cause:?}: gone {}", e.media_gone()));
+    }
+    for cause in host_errors() {
+        let e = TuneError { cause: TuneCause::Host(cause), phase: TunePhase::Block };
+        lines.say(format!("tuning, {cause:?}: gone {}, {e}", e.media_gone()));
+    }
+    for phase in [
+        TunePhase::Start,
+        TunePhase::Point,
+        TunePhase::Block,
+        TunePhase::Pause,
+        TunePhase::Set,
+        TunePhase::Over,
+    ] {
+        let e = TuneError { cause: TuneCause::NoPoints, phase };
+        lines.say(format!("{e}: gone {}", e.media_gone()));
     }
     for trouble in Trouble::ALL {
         for dir in [None, Some(Dir::Read), Some(Dir::Write)] {
