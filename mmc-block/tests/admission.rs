@@ -6,7 +6,7 @@ use common::*;
 use mmc_block::{Abandoned, Place, Refusal, Settings, SetupError};
 use mmc_mock::{Buf, BufBatch};
 use mmc_sched::{Flags, MqDeadline, NoSched, Op, Queue, Request, Scheduler, Slot, StreamId};
-use mmc_time::Instant;
+use mmc_time::{Duration, Instant};
 
 const T0: Instant = Instant::ZERO;
 
@@ -269,4 +269,30 @@ fn an_abandoned_request_is_withdrawn_while_it_can_be_and_orphaned_afterwards() {
     assert!(matches!(disk.abandon(waiting_too, T0), Abandoned::Done(d) if d.result.is_ok()));
     assert!(disk.take_done().is_none(), "nobody is told of an orphan");
     assert_eq!((disk.core().outstanding(), disk.core().tags_in_use()), (0, 0));
+}
+
+#[test]
+fn the_statistics_say_how_much_how_long_and_how_often() {
+    let fake = FakeHost::new(1024, 128);
+    let mut disk = disk(&fake, NoSched::new(), 16, settings(8));
+    // One after the other, 10 ms each.
+    for r in [read(0, 8), sync_write(100, 16), write(200, 300), read(1000, 1), read(2000, 9)] {
+        disk.submit(r, buf(&r, 1), T0).unwrap();
+    }
+    // Looking at the end of a wait is no interrupt; before it, whoever looks has had one.
+    for (ms, interrupts) in [(0, 0), (4, 1), (6, 2), (10, 2), (11, 3)] {
+        disk.poll(T0 + Duration::from_millis(ms));
+        assert_eq!(disk.statistics().interrupts, interrupts, "at {ms} ms");
+    }
+    run(&mut disk, T0 + SERVICE + SERVICE);
+    let s = *disk.statistics();
+    assert_eq!(s.interrupts, 3);
+    assert_eq!((s.accepted, s.completed, s.failed, s.commands, s.depth_max), (5, 5, 0, 5, 5));
+    assert_eq!((s.merged, s.retries, s.held, s.flushes, s.resets, s.retunes), (0, 0, 0, 0, 0, 0));
+    let mut lengths = [0; 12];
+    (lengths[0], lengths[3], lengths[4], lengths[8]) = (1, 2, 1, 1);
+    assert_eq!(s.lengths, lengths);
+    let waits = s.waits.map(|w| (w.count, w.total, w.max));
+    let ms = Duration::from_millis;
+    assert_eq!(waits, [(3, ms(10 + 40 + 50), ms(50)), (1, ms(20), ms(20)), (1, ms(30), ms(30))]);
 }

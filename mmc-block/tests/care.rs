@@ -5,7 +5,7 @@ mod common;
 use common::{buf, read, tags, write};
 use mmc_block::{BlockError, Care, Disk, Init, Media, Next, Refusal, Settings, Stopped, Up};
 use mmc_mock::card::{MmcCard, MmcConfig, SdCard, SdConfig, Shared};
-use mmc_mock::fault::{Action, Faulty, Medium, Script};
+use mmc_mock::fault::{Action, BlockFault, Faulty, Medium, Rule, Script, When};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, MockHost, zoo};
 use mmc_proto::bus::{Timing, Width};
@@ -42,9 +42,12 @@ impl<C: Medium> Bench<C> {
     }
     /// Identified and looked after; what the disk wants of the card first is still to come.
     fn just_begun(card: Faulty<C>, cache: bool) -> Self {
+        Self::on(caps(), card, cache)
+    }
+    fn on(caps: Capabilities, card: Faulty<C>, cache: bool) -> Self {
         let card = Shared::new(card);
-        let mut host = MockHost::new(card.clone(), caps());
-        let mut init = Init::new(&caps(), BufBatch::new(1), Buf(vec![0; 512])).unwrap();
+        let mut host = MockHost::new(card.clone(), caps);
+        let mut init = Init::new(&caps, BufBatch::new(1), Buf(vec![0; 512])).unwrap();
         let mut now = Instant::ZERO;
         let (id, scratch) = loop {
             match init.poll(&mut host, now) {
@@ -55,7 +58,7 @@ impl<C: Medium> Bench<C> {
         let queue = Queue::new(vec![Slot::FREE; 16], MqDeadline::new());
         let settings = Settings { nr_requests: 16, retries: 2 };
         let mut disk = Disk::new(host, queue, id.traits, BufBatch::new(8), tags(32), settings, ()).unwrap();
-        disk.look_after(id, scratch, Care { cache, ..Care::new(&caps()) }, now).unwrap();
+        disk.look_after(id, scratch, Care { cache, ..Care::new(&caps) }, now).unwrap();
         Self { card, disk, now }
     }
     /// Until nothing is left to do.
@@ -140,6 +143,45 @@ fn a_read_whose_blocks_stay_bad_is_read_block_by_block_as_far_as_it_goes() {
     assert!(matches!(done.result, Err(BlockError::Transfer(_))), "{:?}", done.result);
     assert_eq!(done.moved, 3, "the blocks before the bad one are told");
     assert_eq!(done.buffer.unwrap().0[..3 * 512], [7; 3 * 512][..]);
+}
+
+/// An eMMC at HS200, on a host that has to find the sample point.
+fn hs200() -> Bench<MmcCard> {
+    let mut caps = caps();
+    (caps.width, caps.max_hz, caps.v1_8, caps.sample_points) = (Width::Eight, 200_000_000, true, 32);
+    caps.timings = caps.timings.with(Timing::Hs200);
+    let mut b = Bench::on(caps, emmc_card(""), false);
+    b.run();
+    assert_eq!(b.disk.card().unwrap().bus.timing, Timing::Hs200);
+    assert_eq!(b.one(write(100, 8), 7).result, Ok(()));
+    assert_eq!(b.disk.statistics().retunes, 0);
+    b
+}
+
+fn block_0_is_bad<C: Medium>(b: &Bench<C>, when: When) {
+    let rule = Rule { when, what: Action::Block(0, BlockFault::Crc) };
+    b.card.with(|c| c.add(rule).unwrap());
+}
+
+#[test]
+fn a_bus_that_damages_data_is_tuned_anew_and_counted() {
+    let mut b = hs200();
+    let nth = b.card.with(|c| c.seen(false, 18));
+    block_0_is_bad(&b, When::Command { app: false, index: 18, nth });
+    let done = b.one(read(100, 8), 0);
+    assert_eq!((done.result, done.attempts), (Ok(()), 2));
+    let s = b.disk.statistics();
+    assert_eq!((s.retunes, s.resets, s.retries), (1, 0, 1));
+    assert_eq!(b.disk.card().unwrap().bus.timing, Timing::Hs200);
+    // No sample point is good any more: slower, and identified anew.
+    let nth = b.card.with(|c| c.seen(false, 18));
+    block_0_is_bad(&b, When::Command { app: false, index: 18, nth });
+    block_0_is_bad(&b, When::Every { app: false, index: 21 });
+    let done = b.one(read(100, 8), 0);
+    assert_eq!((done.result, done.attempts, done.buffer.map(|b| b.0[0])), (Ok(()), 2, Some(7)));
+    let s = b.disk.statistics();
+    assert_eq!((s.retunes, s.resets, s.retries), (2, 1, 2));
+    assert_ne!(b.disk.card().unwrap().bus.timing, Timing::Hs200);
 }
 
 #[test]

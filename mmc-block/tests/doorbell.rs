@@ -132,14 +132,16 @@ fn between(prepare: bool, cmd23: bool) -> (u64, u64, u64) {
         // Far from each other, so that nothing merges.
         disk.submit(read(k * 1024, 128), Buf(vec![0; 65_536]), clock.now()).unwrap();
     }
-    loop {
-        irq();
-        match disk.poll(clock.now()) {
-            Next::Wait { until, .. } => step(&clock, until),
-            Next::Idle => break,
-            Next::Lent => panic!("nobody asked"),
+    // Nobody looks but after an interrupt, and at the end of a wait.
+    let mut interrupts = 0;
+    while let Next::Wait { until, .. } = disk.poll(clock.now()) {
+        while !irq() && clock.now() < until {
+            step(&clock, until);
         }
+        interrupts += u64::from(clock.now() < until);
     }
+    assert_eq!(disk.statistics().interrupts, interrupts);
+    assert!(interrupts >= 16, "{interrupts} for 16 reads");
     let mut done = 0;
     while let Some(d) = disk.take_done() {
         assert_eq!(d.result, Ok(()));
