@@ -1,14 +1,15 @@
 //! A core over a host: the polled front.
 
-use crate::care::{Agenda, Care, Chore, Ended, Keeper, Media, Task};
+use crate::care::{Care, Chore, Ended, Keeper, Media, Task};
 use crate::core::{Abandoned, Core, Job, Settings, Wipe, Work};
 use crate::error::{BlockError, Refusal, Refused, SetupError, Stopped};
-use crate::exchange::{Answer, Exchange, Talk};
+use crate::exchange::{Answer, Exchange};
+use crate::minder::Minder;
 use crate::observer::{Observer, Statistics};
 use crate::tag::{Done, Tag, Ticket};
-use mmc_hal::{Batch, Payload};
-use mmc_proto::host::{Capabilities, Completion, Host, Progress, Returned, Why};
-use mmc_proto::machine::{CardTraits, Conductor, Extensions, Identified, SlotEvent, SlotWatch, Turn};
+use mmc_hal::Batch;
+use mmc_proto::host::{Completion, Host, Progress, Returned, Why};
+use mmc_proto::machine::{CardTraits, Conductor, Identified, Turn};
 use mmc_sched::{Op, Policy, Queue, Request, Scheduler, Slot, TuneError};
 use mmc_time::{Duration, Instant};
 
@@ -88,18 +89,15 @@ where
     H::Payload: Batch,
 {
     host: H,
-    /// What it said at the start.
-    caps: Capabilities,
     core: Core<S, T, Buffer<H>, O>,
     running: Option<Running<H::Payload>>,
     prepared: Option<Running<H::Payload>>,
     /// Batches that carry nothing.
     spare: [Option<H::Payload>; 2],
     loan: Loan,
-    keeper: Option<Keeper<Buffer<H>>>,
+    minder: Minder<Buffer<H>>,
     chore: Option<(Task, Conductor<Chore, H::Payload>)>,
     stage: Stage,
-    media: Media,
     /// Until when an interrupt is waited for.
     awaited: Instant,
 }
@@ -150,16 +148,14 @@ where
         let core = Core::new(scheduler, card, limits, tags, settings, observer)?;
         Ok(Self {
             host,
-            caps,
             core,
             running: None,
             prepared: None,
             spare: [Some(batch), None],
             loan: Loan::No,
-            keeper: None,
+            minder: Minder::new(caps),
             chore: None,
             stage: Stage::Awake,
-            media: Media::Same,
             awaited: Instant::ZERO,
         })
     }
@@ -194,51 +190,25 @@ where
         care: Care,
         now: Instant,
     ) -> Result<(), Buffer<H>> {
-        if scratch.segment(0).map_or(0, <[u8]>::len) < crate::SECTOR {
-            return Err(scratch);
-        }
-        let watch = SlotWatch::new(&self.host.slot(now));
-        let mut keeper = Keeper {
-            care,
-            card,
-            extensions: Extensions::default(),
-            scratch: Some(scratch),
-            agenda: Agenda::default(),
-            watch,
-            cache_on: false,
-            cache_failed: false,
-            caching: false,
-            barriers_on: false,
-        };
-        keeper.settle();
-        self.core.caching = keeper.caching;
-        self.core.set_features(keeper.features());
-        self.keeper = Some(keeper);
-        Ok(())
+        let slot = self.host.slot(now);
+        self.core.look_after(&mut self.minder, card, scratch, care, &slot)
     }
 
     /// What became of the card in the slot.
     pub const fn media(&self) -> Media {
-        self.media
+        self.minder.media
     }
     /// The card in the slot as it was identified last, if the disk [looks after](Self::look_after) it.
     pub fn card(&self) -> Option<&Identified> {
-        self.keeper.as_ref().map(|k| &k.card)
+        self.minder.card()
     }
     /// Serves the card that [`Media::New`] speaks of; requests are accepted again. False: there is none.
     pub fn accept_media(&mut self) -> bool {
-        let Some(keeper) = self.keeper.as_ref().filter(|_| self.media == Media::New) else { return false };
-        self.core.card = keeper.card.traits;
-        self.core.set_features(keeper.features());
-        self.core.resume(Stopped::MediaChanged);
-        self.media = Media::Same;
-        true
+        self.core.accept_media(&mut self.minder)
     }
     /// Tries to identify what is in the slot, where no switch tells that a card has come.
     pub fn look_again(&mut self) {
-        if let Some(keeper) = self.keeper.as_mut().filter(|_| self.media == Media::Gone) {
-            keeper.agenda.add(Task::Reset);
-        }
+        self.minder.look_again();
     }
 
     /// Ends what runs, stores what is in the card's cache and switches the supply off; over when
@@ -251,16 +221,15 @@ where
     }
     /// The supply is off and nothing runs.
     pub fn is_suspended(&self) -> bool {
-        let idle = self.keeper.as_ref().is_none_or(|k| k.agenda.is_empty());
-        self.stage == Stage::Suspended && self.chore.is_none() && idle
+        self.stage == Stage::Suspended && self.chore.is_none() && self.minder.idle()
     }
     /// Wakes up: identifies the card anew. If it is another one ([`Media::New`]), all that waited has failed.
     pub fn resume(&mut self) {
         if matches!(self.stage, Stage::Suspending | Stage::Suspended) {
-            if let Some(keeper) = self.keeper.as_mut().filter(|_| self.stage == Stage::Suspended) {
+            if let Some(agenda) = self.minder.agenda().filter(|_| self.stage == Stage::Suspended) {
                 // Going to sleep is not on the agenda any more.
-                keeper.agenda.remove(Task::Off);
-                keeper.agenda.add(Task::Reset);
+                agenda.remove(Task::Off);
+                agenda.add(Task::Reset);
             }
             self.stage = Stage::Awake;
         }
@@ -271,7 +240,7 @@ where
     /// out fails with [`Stopped::PowerOff`]. Go on with [`poll`](Self::poll) until [`power_may_go`](Self::power_may_go).
     pub fn prepare_power_off(&mut self, deadline: Instant, now: Instant) {
         let half = Duration::from_nanos(deadline.since(now).as_nanos() / 2);
-        let farewell = self.keeper.as_ref().map_or(Duration::ZERO, Keeper::farewell);
+        let farewell = self.minder.keeper().map_or(Duration::ZERO, Keeper::farewell);
         let last = now + deadline.since(now).saturating_sub(farewell.min(half));
         self.stage = Stage::Leaving(last, deadline);
         self.core.closing = true;
@@ -374,73 +343,32 @@ where
 
     fn finish(&mut self, answer: Answer, batch: Option<H::Payload>, now: Instant) {
         let Some(Running { job, .. }) = self.running.take() else { return };
-        let gone = answer.result.is_err_and(|e| e.media_gone());
-        let failures = self.core.failures(&job);
         let (mut batch, mut bare) = (batch, None);
         if !matches!(job.run().op, Op::Read | Op::Write) {
             // It had no data: its batch is empty, and none the worse for it.
             bare = batch.take();
         }
-        match &mut self.keeper {
-            None => self.core.finish(job, answer, batch.as_mut(), now),
-            Some(keeper) => {
-                let caps = self.caps;
-                self.core.finish_with(job, answer, batch.as_mut(), now, |_, run, error| {
-                    keeper.judge(error, run, failures, &caps)
-                });
-            }
-        }
+        self.core.finish_minded(&mut self.minder, job, answer, batch.as_mut(), now);
         if let Some(batch) = batch.or(bare) {
             self.put(batch);
-        }
-        if gone && self.keeper.is_some() && self.media != Media::Gone {
-            self.lose_media(now);
-        }
-    }
-
-    fn lose_media(&mut self, now: Instant) {
-        self.media = Media::Gone;
-        self.core.change_media(Stopped::NoMedia);
-        if let Some(keeper) = &mut self.keeper {
-            keeper.agenda.clear();
-        }
-        // A flush that was on the agenda is not any more.
-        self.core.finish_flush(Err(BlockError::Stopped(Stopped::NoMedia)), now);
-    }
-
-    /// Between two commands: what has happened in the slot?
-    fn look_at_slot(&mut self, now: Instant) {
-        let Some(keeper) = &mut self.keeper else { return };
-        if self.stage == Stage::Suspended {
-            return;
-        }
-        let slot = self.host.slot(now);
-        if slot.retune {
-            keeper.agenda.add(Task::Tune);
-        }
-        match keeper.watch.look(&slot) {
-            SlotEvent::Same => {}
-            SlotEvent::Removed => self.lose_media(now),
-            SlotEvent::Inserted | SlotEvent::Swapped => {
-                if self.media != Media::Gone {
-                    self.lose_media(now);
-                }
-                self.look_again();
-            }
         }
     }
 
     /// The bus is free: starts the next command. `Some`: there is none.
     fn begin(&mut self, now: Instant) -> Option<Next> {
-        self.look_at_slot(now);
+        if self.minder.cares() && self.stage != Stage::Suspended {
+            let slot = self.host.slot(now);
+            self.core.look_at_slot(&mut self.minder, &slot, now);
+        }
         if let Stage::Leaving(last, deadline) = self.stage {
             if self.core.outstanding() == 0 || now >= last || self.core.stopped().is_some() {
                 self.core.stop(Stopped::PowerOff);
                 self.stage = Stage::Farewell(deadline);
-                if let Some(keeper) = self.keeper.as_mut().filter(|_| self.media == Media::Same) {
+                let same = self.minder.media == Media::Same;
+                if let Some(agenda) = self.minder.agenda().filter(|_| same) {
                     self.core.store_all();
-                    keeper.agenda.add(Task::Flush);
-                    keeper.agenda.add(Task::Notice);
+                    agenda.add(Task::Flush);
+                    agenda.add(Task::Notice);
                 }
             }
         }
@@ -461,7 +389,7 @@ where
                 return Some(wait(&work, now));
             }
         }
-        let cure = self.keeper.as_ref().is_some_and(|k| k.agenda.is_cure());
+        let cure = self.minder.keeper().is_some_and(|k| k.agenda.is_cure());
         if self.prepared.is_some() && cure && self.begin_chore(now) {
             return None;
         }
@@ -471,10 +399,10 @@ where
             return None;
         }
         if self.stage == Stage::Suspending {
-            if let Some(keeper) = &mut self.keeper {
+            if let Some(agenda) = self.minder.agenda() {
                 self.core.store_all();
-                keeper.agenda.add(Task::Flush);
-                keeper.agenda.add(Task::Off);
+                agenda.add(Task::Flush);
+                agenda.add(Task::Off);
             }
             self.stage = Stage::Suspended;
         }
@@ -486,7 +414,7 @@ where
             return Some(Next::Lent);
         }
         if let Stage::Farewell(_) = self.stage {
-            self.stage = Stage::Left(self.keeper.as_ref().is_none_or(|k| k.agenda.is_empty()));
+            self.stage = Stage::Left(self.minder.idle());
         }
         if self.core.stopped().is_some() || self.stage == Stage::Suspended {
             return Some(Next::Idle);
@@ -500,7 +428,7 @@ where
             }
             Work::Flush => {
                 self.put(batch);
-                self.flush_next(now);
+                self.core.flush_next(&mut self.minder, now);
             }
             nothing => {
                 self.put(batch);
@@ -508,15 +436,6 @@ where
             }
         }
         None
-    }
-
-    /// The core wants a flush: it is the next thing on the bus.
-    fn flush_next(&mut self, now: Instant) {
-        match &mut self.keeper {
-            Some(keeper) => keeper.agenda.add(Task::Flush),
-            // Nobody has switched a cache on.
-            None => self.core.finish_flush(Ok(()), now),
-        }
     }
 
     /// A wait that ends when there is time for nothing but the flush.
@@ -530,14 +449,8 @@ where
     }
 
     fn conversation(&self, job: Job, batch: H::Payload) -> Running<H::Payload> {
-        let talk = match (&self.keeper, job.run().op) {
-            (Some(keeper), Op::Discard | Op::WriteZeroes) => {
-                keeper.wipe(job.run(), self.core.wipe_of(job.run()))
-            }
-            // A host that can stops the card by itself where it must be stopped.
-            _ => Talk::Transfer(self.core.transfer(&job).auto_stop(&self.caps)),
-        };
-        Running { job, conductor: Conductor::new(talk.into(), Some(batch)), untold: false }
+        let exchange = self.core.exchange(&self.minder, &job);
+        Running { job, conductor: Conductor::new(exchange, Some(batch)), untold: false }
     }
 
     /// Hands what is prepared to the host, once: it gets one at a time ready.
@@ -564,120 +477,34 @@ where
 
     /// Starts the first chore that is due. False: there is none.
     fn begin_chore(&mut self, now: Instant) -> bool {
-        let Some(keeper) = self.keeper.as_mut().filter(|k| !k.agenda.is_empty()) else { return false };
-        let caps = self.caps;
-        // A batch or the scratch buffer that the host keeps comes back by `reclaim`.
-        while keeper.scratch.is_some() && self.spare.iter().any(Option::is_some) {
-            let Some(task) = keeper.agenda.take() else { return false };
-            let barrier = self.core.flushing && self.core.barrier;
-            let Some(chore) = keeper.chore(task, &caps, self.core.dirty, barrier) else {
-                if task == Task::Flush {
-                    self.core.finish_flush(Ok(()), now);
-                }
-                continue;
-            };
-            let (Some(scratch), Some(mut batch)) =
-                (keeper.scratch.take(), self.spare.iter_mut().find_map(Option::take))
-            else {
-                return false;
-            };
-            let len = scratch.segment(0).map_or(0, <[u8]>::len);
-            // An empty batch has room for one.
-            if let Err(scratch) = batch.push(scratch, 0, len) {
-                keeper.scratch = Some(scratch);
-            }
-            self.chore = Some((task, Conductor::new(chore, Some(batch))));
-            return true;
+        // A batch that the host keeps comes back by `reclaim`.
+        if !self.spare.iter().any(Option::is_some) {
+            return false;
         }
-        false
+        let Some((task, chore)) = self.core.next_chore(&mut self.minder, now) else { return false };
+        let Some(mut batch) = self.spare() else { return false };
+        self.minder.lend_scratch(&mut batch);
+        self.chore = Some((task, Conductor::new(chore, Some(batch))));
+        true
     }
 
     fn finish_chore(&mut self, ended: &Ended, batch: Option<H::Payload>, now: Instant) {
         let Some((task, _)) = self.chore.take() else { return };
-        let Some(keeper) = &mut self.keeper else { return };
         match batch {
             Some(mut batch) => {
-                keeper.scratch = batch.pop();
+                self.minder.take_scratch(&mut batch);
                 self.put(batch);
             }
             None => self.core.stop(Stopped::Quarantine),
         }
-        let Some(keeper) = &mut self.keeper else { return };
-        match ended {
-            Ended::Reset(Ok(found)) => {
-                self.core.statistics.resets = self.core.statistics.resets.saturating_add(1);
-                // What the slot shows now is the card that was just identified.
-                keeper.watch = SlotWatch::new(&self.host.slot(now));
-                let same = self.media == Media::Same && keeper.is_same(found);
-                keeper.card = *found;
-                keeper.settle();
-                self.core.caching = keeper.caching;
-                let features = keeper.features();
-                if same {
-                    self.core.lose_cache();
-                    self.core.card = found.traits;
-                    self.core.set_features(features);
-                    self.prepare_anew(now);
-                } else {
-                    if self.media == Media::Same {
-                        self.core.change_media(Stopped::MediaChanged);
-                        // A flush that is due was for the card before.
-                        keeper.agenda.remove(Task::Flush);
-                        self.core.finish_flush(Err(BlockError::Stopped(Stopped::MediaChanged)), now);
-                    } else {
-                        self.core.resume(Stopped::NoMedia);
-                        self.core.stop(Stopped::MediaChanged);
-                    }
-                    self.media = Media::New;
-                }
-            }
-            Ended::Reset(Err(_)) => {
-                if self.media != Media::Gone {
-                    self.lose_media(now);
-                }
-            }
-            Ended::Found(found) => {
-                if let Ok(found) = found {
-                    keeper.extensions = *found;
-                }
-                keeper.found();
-                self.core.caching = keeper.caching;
-            }
-            Ended::Tuned(found) => {
-                self.core.statistics.retunes = self.core.statistics.retunes.saturating_add(1);
-                if !found {
-                    keeper.slower();
-                    keeper.agenda.add(Task::Reset);
-                }
-            }
-            Ended::Done(result) => match task {
-                Task::CacheOn => {
-                    keeper.switched_cache(result.is_ok());
-                    self.core.caching = keeper.caching;
-                    let features = keeper.features();
-                    self.core.set_features(features);
-                }
-                Task::Barriers => {
-                    keeper.barriers_on = result.is_ok();
-                    let features = keeper.features();
-                    self.core.set_features(features);
-                }
-                Task::Flush => {
-                    self.core.finish_flush(result.map_err(BlockError::Flush), now);
-                    if result.is_err_and(|e| e.media_gone()) && self.media != Media::Gone {
-                        self.lose_media(now);
-                    } else if result.is_err_and(|e| e.needs_reset()) {
-                        keeper.agenda.add(Task::Reset);
-                    }
-                }
-                _ => {}
-            },
-            Ended::Off => {}
+        let host = &mut self.host;
+        if self.core.finish_chore(&mut self.minder, task, ended, || host.slot(now), now) {
+            self.prepare_anew(now);
         }
         let failed = matches!(ended, Ended::Done(Err(_)));
         if failed && matches!(self.stage, Stage::Farewell(_)) {
-            if let Some(keeper) = &mut self.keeper {
-                keeper.agenda.clear();
+            if let Some(agenda) = self.minder.agenda() {
+                agenda.clear();
             }
             self.stage = Stage::Left(false);
         }
@@ -686,7 +513,7 @@ where
     /// While a command runs: takes the next one from the scheduler, if there is a second batch. `Some`: when to
     /// try again.
     fn prepare(&mut self, now: Instant) -> Option<Instant> {
-        let busy = self.keeper.as_ref().is_some_and(|k| !k.agenda.is_empty()) || self.stage != Stage::Awake;
+        let busy = !self.minder.idle() || self.stage != Stage::Awake;
         if busy || self.prepared.is_some() || self.core.stopped().is_some() || self.loan != Loan::No {
             return None;
         }
@@ -704,7 +531,7 @@ where
             }
             Work::Flush => {
                 self.put(batch);
-                self.flush_next(now);
+                self.core.flush_next(&mut self.minder, now);
                 None
             }
             Work::Idle => {
@@ -770,8 +597,8 @@ where
         drop(self.host.unprepare());
         let wanted = self.loan == Loan::Evicting { wanted: true };
         self.loan = if wanted { Loan::Wanted } else { Loan::No };
-        match &mut self.keeper {
-            Some(keeper) => keeper.agenda.add(Task::Reset),
+        match self.minder.agenda() {
+            Some(agenda) => agenda.add(Task::Reset),
             None => self.core.stop(Stopped::Deserted),
         }
         None
@@ -812,9 +639,8 @@ where
     ) -> bool {
         let Some(mut batch) = get(&mut self.host) else { return false };
         while let Some(buffer) = batch.pop() {
-            match &mut self.keeper {
-                Some(keeper) if keeper.scratch.is_none() => keeper.scratch = Some(buffer),
-                _ => give(buffer),
+            if let Some(buffer) = self.minder.keep(buffer) {
+                give(buffer);
             }
         }
         self.put(batch);

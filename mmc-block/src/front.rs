@@ -12,4 +12,4 @@ pub use async_front::{
 pub use blocking::DelayIdle;
 pub use blocking::{Blocking, Failed, Failure, Idle, identify};
 pub use converse::{Unheard, Unserved};
-pub use served::{Served, serve};
+pub use served::{Conversation, Outcome, Served, serve};

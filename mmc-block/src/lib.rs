@@ -43,6 +43,7 @@ mod error;
 mod exchange;
 mod flush;
 mod front;
+mod minder;
 mod observer;
 mod overlap;
 mod partition;
@@ -57,8 +58,8 @@ pub use exchange::{Answer, Exchange};
 #[cfg(feature = "embedded-hal")]
 pub use front::DelayIdle;
 pub use front::{
-    AnyDisk, Async, Env, Gone, Handle, InFlight, Lends, Lock, Runner, Served, TooFewWatches, Unheard,
-    Unserved, Watch, serve,
+    AnyDisk, Async, Conversation, Env, Gone, Handle, InFlight, Lends, Lock, Outcome, Runner, Served,
+    TooFewWatches, Unheard, Unserved, Watch, serve,
 };
 pub use front::{Blocking, Failed, Failure, Idle, identify};
 pub use observer::{Observer, Place, Statistics, Waits};

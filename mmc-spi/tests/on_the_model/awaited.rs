@@ -3,16 +3,17 @@
 use crate::bench::{Slot, pattern, sd_bus};
 use embedded_hal_async::{delay::DelayNs, spi::SpiBus};
 use mmc_block::{
-    Async, Core, Env, Exchange, Failure, Handle, Lock, Refusal, Served, Settings, Tag, Watch, serve,
+    Async, BlockError, Care, Conversation, Core, Env, Failure, Handle, Lock, Media, Refusal, Served,
+    Settings, Stopped, Tag, Watch, serve,
 };
 use mmc_hal::Dir;
 use mmc_mock::card::SdConfig;
-use mmc_mock::fault::Medium;
+use mmc_mock::fault::{Action, Medium};
 use mmc_mock::spi::{BusError, Select, Spi, SpiConfig, SpiSd, Wires};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch};
-use mmc_proto::host::Capabilities;
-use mmc_proto::machine::{CardTraits, Identify, Transfer, TransferOptions};
+use mmc_proto::host::{Capabilities, Slot as InSlot};
+use mmc_proto::machine::{CardTraits, Identified, Identify, Transfer, TransferOptions};
 use mmc_sched::{MqDeadline, Op, Queue, Request, StreamId};
 use mmc_spi::{AsyncCard, drive};
 use mmc_time::{Duration, Instant};
@@ -77,13 +78,18 @@ fn run<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
 }
 
 fn card(spi: &Spi) -> (Card, CardTraits) {
+    let (card, id) = identified(spi);
+    (card, id.traits)
+}
+
+fn identified(spi: &Spi) -> (Card, Identified) {
     let slot = Slot { spi: spi.clone(), switch: true };
     let mut card = AsyncCard::new(Slow(spi.bus()), spi.chip_select(), slot, 25_000_000);
     let mut identify = Identify::new(&card.capabilities());
     let mut scratch = [0; 512];
     let now = || spi.clock().now();
     let id = run(drive(&mut identify, &mut card, &mut scratch, &mut Timer(spi.clone()), now), 100_000);
-    (card, id.expect("it ends").unwrap().traits)
+    (card, id.expect("it ends").unwrap())
 }
 
 fn transfer(
@@ -203,9 +209,9 @@ fn many_tasks_share_an_async_disk_over_spi() {
     let (lock, env) = (async_disk(&traits, card.capabilities()), Sys(spi.clone()));
     let disk = Handle::new(&lock, &env);
     let mut batch = BufBatch::new(16);
-    let hold = async |exchange: &mut Exchange, batch: &mut BufBatch| {
+    let hold = async |talk: &mut Conversation, batch: &mut BufBatch| {
         let now = || spi.clock().now();
-        drive(exchange, &mut card, batch, &mut Timer(spi.clone()), now).await
+        drive(talk, &mut card, batch, &mut Timer(spi.clone()), now).await
     };
     let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
         vec![Box::pin(serve(disk, &mut batch, hold))];
@@ -241,9 +247,9 @@ fn the_service_can_be_dropped_at_any_await_and_begun_again() {
         let mut batch = BufBatch::new(16);
         let mut flight =
             disk.submit(Request::new(Op::Write, 64, 4, StreamId(1)), Buf(pattern(2048, 9))).unwrap();
-        let mut hold = async |exchange: &mut Exchange, batch: &mut BufBatch| {
+        let mut hold = async |talk: &mut Conversation, batch: &mut BufBatch| {
             let now = || spi.clock().now();
-            drive(exchange, &mut card, batch, &mut Timer(spi.clone()), now).await
+            drive(talk, &mut card, batch, &mut Timer(spi.clone()), now).await
         };
         assert!(run(serve(disk, &mut batch, &mut hold), polls).is_none(), "nobody has shut it down");
         let done = run(&mut flight, 1);
@@ -259,4 +265,135 @@ fn the_service_can_be_dropped_at_any_await_and_begun_again() {
     }
     println!("{cut} commands cut");
     assert!(cut > 5, "{cut}");
+}
+
+/// An async disk that looks after its card.
+fn minded(spi: &Spi) -> (Guarded, Card) {
+    let (card, id) = identified(spi);
+    let caps = card.capabilities();
+    let lock = async_disk(&id.traits, caps);
+    let slot = InSlot { present: Some(true), ..InSlot::default() };
+    let disk = Handle::new(&lock, &Sys(spi.clone()))
+        .with(|d, _| d.look_after(id, Buf(vec![0; 512]), Care::new(&caps), &caps, slot));
+    disk.unwrap();
+    (lock, card)
+}
+
+/// Serves until `client` is over.
+fn while_served(
+    lock: &Guarded,
+    card: &mut Card,
+    spi: &Spi,
+    client: impl AsyncFnOnce(Handle<'_, Guarded, Sys>),
+) {
+    let env = Sys(spi.clone());
+    let disk = Handle::new(lock, &env);
+    let mut batch = BufBatch::new(16);
+    let hold = async |talk: &mut Conversation, batch: &mut BufBatch| {
+        drive(talk, card, batch, &mut Timer(spi.clone()), || spi.clock().now()).await
+    };
+    let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
+        vec![Box::pin(serve(disk, &mut batch, hold)), Box::pin(client(disk))];
+    assert!(together(&mut tasks, 5_000_000));
+}
+
+#[test]
+fn an_async_disk_identifies_its_card_anew_after_a_reset() {
+    for script in
+        ["at CMD25: busy forever", "at CMD18: power-loss all", "at CMD13#3: power-loss all", "at CMD25: lost"]
+    {
+        let spi = sd_bus(SdConfig::new(Profile::ideal(), 1), script, SpiConfig::default());
+        let (lock, mut card) = minded(&spi);
+        while_served(&lock, &mut card, &spi, async |disk| client(disk, 0).await);
+        let served = lock.0.into_inner().unwrap().into_disk();
+        let (s, resets) = (served.core().statistics(), u64::from(!script.ends_with("lost")));
+        assert_eq!((s.resets, s.failed, served.core().generation()), (resets, 0, 0), "{script}");
+        assert!(s.retries > 0 && served.media() == Media::Same, "{script}");
+    }
+}
+
+#[test]
+fn an_async_disk_notices_that_its_card_leaves_and_serves_another_when_it_is_accepted() {
+    for told in [false, true] {
+        let spi = sd_bus(SdConfig::new(Profile::ideal(), 1), "", SpiConfig::default());
+        let (lock, mut card) = minded(&spi);
+        let there = |present| {
+            let what = if present { Action::Insert } else { Action::Remove };
+            let now = spi.clock().now();
+            spi.with(|c| c.act(&what, now));
+        };
+        while_served(&lock, &mut card, &spi, async |disk| {
+            client(disk, 0).await;
+            there(false);
+            if told {
+                // By a card-detect interrupt: nothing has to fail first.
+                let slot = InSlot { present: Some(false), changes: 1, ..InSlot::default() };
+                disk.with(|d, now| d.tell_slot(slot, now));
+            } else {
+                let failed = disk.read(64, Buf(vec![0; 512])).await.unwrap_err();
+                assert!(matches!(failed.error, Failure::Failed(e) if e.media_gone()), "{:?}", failed.error);
+                assert_eq!(failed.buffer, Some(Buf(vec![0; 512])));
+            }
+            assert_eq!(disk.with(|d, _| d.media()), Media::Gone);
+            let refused = disk.read(64, Buf(vec![0; 512])).await.unwrap_err();
+            assert_eq!(refused.error, Failure::Refused(Refusal::Stopped(Stopped::NoMedia)));
+            there(true);
+            if told {
+                let slot = InSlot { present: Some(true), changes: 2, ..InSlot::default() };
+                disk.with(|d, now| d.tell_slot(slot, now));
+            } else {
+                disk.with(|d, _| d.look_again());
+            }
+            for _ in 0..100_000 {
+                give_way().await;
+                if disk.with(|d, _| d.media()) == Media::New {
+                    break;
+                }
+            }
+            let refused = disk.read(64, Buf(vec![0; 512])).await.unwrap_err();
+            assert_eq!(refused.error, Failure::Refused(Refusal::Stopped(Stopped::MediaChanged)));
+            assert!(disk.with(|d, _| d.accept_media()));
+            client(disk, 1).await;
+        });
+        let served = lock.0.into_inner().unwrap().into_disk();
+        assert_eq!((served.media(), served.core().generation()), (Media::Same, 1), "told: {told}");
+        assert_eq!(served.core().statistics().resets, 1);
+        assert!(served.card().is_some());
+    }
+}
+
+#[test]
+fn an_identification_that_is_left_halfway_is_begun_again() {
+    let (mut cut, mut resets) = (0, 0);
+    for polls in (1..600).step_by(13) {
+        let spi =
+            sd_bus(SdConfig::new(Profile::ideal(), 1), "at CMD24: power-loss all", SpiConfig::default());
+        let (lock, mut card) = minded(&spi);
+        let env = Sys(spi.clone());
+        let disk = Handle::new(&lock, &env);
+        let mut flight =
+            disk.submit(Request::new(Op::Write, 64, 1, StreamId(1)), Buf(pattern(512, 9))).unwrap();
+        {
+            let mut batch = BufBatch::new(16);
+            let hold = async |talk: &mut Conversation, batch: &mut BufBatch| {
+                drive(talk, &mut card, batch, &mut Timer(spi.clone()), || spi.clock().now()).await
+            };
+            assert!(run(serve(disk, &mut batch, hold), polls).is_none());
+        }
+        while_served(&lock, &mut card, &spi, async |disk| client(disk, 0).await);
+        let done = run(&mut flight, 1).expect("over").unwrap();
+        assert!(done.buffer.is_some(), "after {polls} polls");
+        match done.result {
+            Ok(()) => {}
+            Err(BlockError::Stopped(Stopped::Deserted)) => cut += 1,
+            Err(e) => panic!("after {polls} polls: {e}"),
+        }
+        drop(flight);
+        let served = lock.0.into_inner().unwrap().into_disk();
+        assert_eq!((served.media(), served.core().outstanding()), (Media::Same, 0), "after {polls} polls");
+        // The command was left before it struck, or the card was identified anew, whether or not that was left.
+        resets += served.core().statistics().resets;
+    }
+    println!("{cut} commands cut, {resets} identifications");
+    assert!(cut > 0 && resets > 20, "{cut}, {resets}");
 }
