@@ -54,6 +54,8 @@ struct Mood {
     errors: u64,
     /// Commands that never end.
     silent: u64,
+    /// Data that never come to their end.
+    stalls: u64,
     /// START or a reset that never clears.
     stuck: u64,
     /// DAT0 is low, DAT3 too, when somebody looks.
@@ -206,7 +208,7 @@ impl Controller {
             let first = self.random.below(3) as usize;
             for n in 0..3 {
                 let (events, dma) = parts[(first + n) % 3];
-                if !self.hit(self.mood.silent) {
+                if !self.hit(self.mood.silent) && !self.hit(self.mood.stalls) {
                     let when = later(&mut self.random);
                     self.due.push((when, events, dma));
                 }
@@ -392,7 +394,8 @@ fn live(
     let c = host.capabilities();
     note(format!("{} {} {}..{} {:?} {}", c.max_blocks, c.max_segments, c.min_hz, c.max_hz, c.width, c.align));
     note(format!("{:x} {:?} {} {} {}", c.ocr, c.timings, c.v1_8, c.sample_points, c.auto_stop));
-    let start = BusConfig { hz: 400_000, width: Width::One, ..BusConfig::default() };
+    let hz = random.of(&[400_000, 50_000_000, 50_000_000]);
+    let start = BusConfig { hz, width: Width::One, ..BusConfig::default() };
     let mut ready = false;
     for round in 0..24 {
         // Well at first, then as it comes.
@@ -402,6 +405,7 @@ fn live(
             _ => Mood {
                 errors: random.of(&rates),
                 silent: random.of(&[0, 0, 0, 0, 1, 3]),
+                stalls: random.of(&[0, 0, 0, 12]),
                 stuck: random.of(&[0, 0, 0, 0, 0, 1]),
                 busy: random.of(&[0, 1, 8, 15]),
                 gone: random.of(&[0, 0, 0, 1]),
@@ -416,7 +420,14 @@ fn live(
             (_, 4..8) => Operation::Command(command(random)),
             _ => transfer(random),
         };
-        let limit = Duration::from_nanos(random.of(&[0, 5_000, 3_000_000, 200_000_000, 2_000_000_000]));
+        let limit = Duration::from_nanos(random.of(&[
+            0,
+            5_000,
+            3_000_000,
+            200_000_000,
+            2_000_000_000,
+            9_000_000_000,
+        ]));
         let prepare = random.below(4) == 0;
         let had = matches!(operation, Operation::Transfer(..));
         let submitted = match operation {
@@ -568,6 +579,26 @@ fn the_driver_does_what_it_did() {
         ),
         ("clock of 0", Platform { ciu_hz: 0, ..HSDK }),
     ];
+    // One timing each: what it alone makes the driver write.
+    let each: Vec<_> = (0..10)
+        .map(|n| {
+            let timing = [
+                Timing::High,
+                Timing::Sdr12,
+                Timing::Sdr25,
+                Timing::Sdr50,
+                Timing::Ddr50,
+                Timing::Sdr104,
+                Timing::Ddr52,
+                Timing::Hs200,
+                Timing::Hs400,
+                Timing::Hs400Es,
+            ][n];
+            let signal = if n % 2 == 0 { SignalSwitch::Register } else { SignalSwitch::Fixed };
+            (format!("{timing:?} alone"), Platform { timings: Timings::new().with(timing), signal, ..fast })
+        })
+        .collect();
+    platforms.extend(each.iter().map(|(name, platform)| (name.as_str(), *platform)));
     platforms.extend(platform::ALL.iter().map(|p| (p.name, *p)));
     let mut lines = Vec::new();
     for (n, (name, platform)) in platforms.into_iter().enumerate() {
@@ -578,6 +609,33 @@ fn the_driver_does_what_it_did() {
             }
             lines.push(format!("{name}, wired {wired}: {:016x}", log.0));
         }
+    }
+    // Numbers at the ends of what a platform may have.
+    let sample = |points| Some(Sample { place: SamplePlace::Outside("a test"), points });
+    let (us, ms) = (Duration::from_micros, Duration::from_millis);
+    for p in [
+        Platform { ciu_hz: 1, ..HSDK },
+        Platform { max_hz: 1, ..HSDK },
+        Platform { fifo_depth: 3, ..HSDK },
+        Platform { fifo_depth: 4, ..HSDK },
+        Platform { fifo_depth: 4096, ..HSDK },
+        Platform { fifo_depth: 4097, ..HSDK },
+        Platform { sdio_bit: 15, ..HSDK },
+        Platform { sdio_bit: 16, ..HSDK },
+        Platform { sdio_bit: 31, ..HSDK },
+        Platform { sdio_bit: 32, ..HSDK },
+        Platform { signal_settle: us(4_999), ..HSDK },
+        Platform { signal_settle: us(5_000), ..HSDK },
+        Platform { clock_settle: ms(500), ..HSDK },
+        Platform { clock_settle: ms(501), ..HSDK },
+        Platform { sample: sample(1), ..HSDK },
+        Platform { sample: sample(2), ..HSDK },
+        Platform { sample: sample(1024), ..HSDK },
+        Platform { sample: sample(1025), ..HSDK },
+        Platform { biu_hz: 1_000_000, debounce: us(0xff_ffff), ..HSDK },
+        Platform { biu_hz: 1_000_000, debounce: us(0x100_0000), ..HSDK },
+    ] {
+        lines.push(format!("{:?} {}", p.check(), p.debounce_clocks()));
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/as_it_was.txt");
     let text = lines.join("\n") + "\n";
