@@ -4,10 +4,12 @@
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::analysis::Options;
 use crate::cli::explain::explain_input;
+use crate::report::pages::explain::render;
 
 /// Text made at a time.
 const CHUNK: usize = 1 << 20;
@@ -23,6 +25,8 @@ pub struct Measured {
     pub events: u64,
     /// Time of the processor for reading and analysing, without making the text.
     pub busy: Duration,
+    /// Time of the processor for the page, and its bytes, if one was made.
+    pub page: Option<(Duration, usize)>,
     /// Most memory that the program had, where the system tells.
     pub memory: Option<u64>,
 }
@@ -129,19 +133,23 @@ impl BufRead for Made {
     }
 }
 
-/// Explains `bytes` of text.
+/// Explains `bytes` of text; with `page` makes the page, too (what its pictures need is then part of the analysis).
 ///
 /// # Errors
 /// One line, if the text is not taken for a trace: a defect.
-pub fn measure(bytes: u64) -> Result<Measured, String> {
+pub fn measure(bytes: u64, page: bool) -> Result<Measured, String> {
     let mut made = Made { text: Vec::new(), at: 0, left: bytes, next: 0, events: 0, making: Duration::ZERO };
     let began = busy();
-    let found = explain_input(&mut made, "the made trace", Options::default()).map_err(|e| e.to_string())?;
+    let found = explain_input(&mut made, "the made trace", Options::default(), page);
+    let found = found.map_err(|e| e.to_string())?;
     let busy = busy().saturating_sub(began).saturating_sub(made.making);
     if found.events != made.events || found.report.unmatched > 0 {
         return Err(format!("{} of {} made events were read", found.events, made.events));
     }
-    Ok(Measured { bytes, events: made.events, busy, memory: memory() })
+    let began = self::busy();
+    let page = page.then(|| render(&found, Path::new("made.txt")).len());
+    let page = page.map(|bytes| (self::busy().saturating_sub(began), bytes));
+    Ok(Measured { bytes, events: made.events, busy, page, memory: memory() })
 }
 
 /// The high-water mark of this program's memory.
@@ -157,7 +165,15 @@ mod tests {
 
     #[test]
     fn every_event_that_is_made_is_explained() {
-        let measured = measure(3 << 20).unwrap();
+        let measured = measure(3 << 20, false).unwrap();
         assert!(measured.events > 25_000 && measured.busy > Duration::ZERO, "{measured:?}");
+        assert!(measured.page.is_none());
+    }
+
+    #[test]
+    fn a_page_does_not_grow_with_the_trace() {
+        let page = |bytes| measure(bytes, true).unwrap().page.unwrap().1;
+        let (small, large) = (page(2 << 20), page(8 << 20));
+        assert!(small > 40_000 && large < 2 * small, "{small} {large}");
     }
 }

@@ -8,6 +8,7 @@ use flate2::read::GzDecoder;
 use mmc_lab::analysis::{Analysis, Class, Options, Report};
 use mmc_lab::trace::ftrace;
 use mmc_lab::trace::model::{Event, Kind, Line};
+use mmc_lab::trace::order::Ordered;
 use proptest::prelude::*;
 
 static TRACE: LazyLock<Vec<u8>> = LazyLock::new(|| text_of("mv510-mq"));
@@ -90,6 +91,35 @@ proptest! {
     }
 
     #[test]
+    fn whatever_the_stamps_every_event_comes_out_of_the_window_once(events in prop::collection::vec(any_event(), 0..600), end in 0..600_usize) {
+        let (mut order, mut out) = (Ordered::default(), Vec::new());
+        let mut taken = |order: &mut Ordered| {
+            while let Some(event) = order.due() {
+                out.push(event.clone());
+                order.pop();
+            }
+        };
+        for (i, event) in events.iter().enumerate() {
+            order.put(event.clone());
+            if i == end {
+                order.end();
+            }
+            taken(&mut order);
+        }
+        order.end();
+        taken(&mut order);
+        let steps_back = out.windows(2).filter(|w| w[1].at < w[0].at).count() as u64;
+        prop_assert!(steps_back <= order.too_late(), "{steps_back} {}", order.too_late());
+        let key = |e: &Event| (e.at, e.sector, e.sectors, e.kind as u8, e.rwbs.to_string(), e.task.to_string());
+        let sorted = |events: &[Event]| {
+            let mut all: Vec<_> = events.iter().map(key).collect();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(sorted(&out), sorted(&events));
+    }
+
+    #[test]
     fn any_cut_of_a_trace_is_read_as_far_as_it_goes(cut in 0..TRACE.len()) {
         let (events, odd) = read(&TRACE[..cut]);
         let whole = read(&TRACE).0;
@@ -147,7 +177,7 @@ proptest! {
 
 /// What `explain` says of a text.
 fn explained(text: &[u8]) -> mmc_lab::cli::explain::Explanation {
-    mmc_lab::cli::explain::explain_input(&mut &text[..], "the trace", ALL).unwrap()
+    mmc_lab::cli::explain::explain_input(&mut &text[..], "the trace", ALL, false).unwrap()
 }
 
 fn lines() -> Vec<&'static [u8]> {
@@ -312,7 +342,7 @@ fn a_file_of_something_else_is_refused_and_named() {
         b"{\"jobs\": []}",
         b"<html>\n<body>block_rq_issue</body>\n",
     ] {
-        let e = mmc_lab::cli::explain::explain_input(&mut &foreign[..], "it", ALL).unwrap_err();
+        let e = mmc_lab::cli::explain::explain_input(&mut &foreign[..], "it", ALL, false).unwrap_err();
         let text = e.to_string();
         assert!(e.status() == 1 && text.contains("holds no block event") && !text.contains('\n'), "{text}");
     }

@@ -23,7 +23,7 @@ pub struct Clock {
     /// Events whose stamp is earlier than that of the event before in the file. Not in the JSON.
     #[serde(skip)]
     pub backwards: u64,
-    /// Of them, those that came too late to be put in the order of their stamps. Not in the JSON.
+    /// Events that came too late to be put in the order of their stamps. Not in the JSON.
     #[serde(skip)]
     pub late: u64,
     /// Completions with a stamp before their request's issue. Not in the JSON.

@@ -26,6 +26,9 @@ enum What {
         /// Text to read, 1M to 64G
         #[arg(long, default_value = "256M")]
         size: String,
+        /// Keep what pictures need, and make the page, too
+        #[arg(long)]
+        page: bool,
     },
     /// What the DesignWare driver costs: register accesses, interrupts, the share of bus time
     Dw(super::dw::bench::Args),
@@ -78,7 +81,7 @@ pub fn run(args: &Args) -> ExitCode {
     let args = match &args.what {
         What::Sched(args) => args,
         What::Dw(args) => return super::dw::bench::run(args),
-        What::Explain { size } => return explain(size),
+        What::Explain { size, page } => return explain(size, *page),
     };
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
@@ -100,7 +103,7 @@ fn bench(spec: &PolicySpec, workload: Workload, depth: usize, streams: u32) -> R
 }
 
 /// Prints how fast `explain` reads.
-fn explain(size: &str) -> ExitCode {
+fn explain(size: &str, page: bool) -> ExitCode {
     let bytes = match crate::units::parse_size(size) {
         Ok(bytes) if (1 << 20..=64 << 30).contains(&bytes) => bytes,
         Ok(_) => {
@@ -109,12 +112,13 @@ fn explain(size: &str) -> ExitCode {
         }
         Err(e) => return output::fail("bench", format_args!("--size: {e}"), 2),
     };
-    match crate::explain_bench::measure(bytes) {
+    match crate::explain_bench::measure(bytes, page) {
         Ok(m) => {
             let seconds = m.busy.as_secs_f64().max(1e-9);
             let value = serde_json::json!({
                 "bytes": m.bytes, "events": m.events, "processor_s": seconds,
                 "events_per_s": (m.events as f64 / seconds).round(), "most_memory_bytes": m.memory,
+                "page_s": m.page.map(|p| p.0.as_secs_f64()), "page_bytes": m.page.map(|p| p.1),
             });
             output::print("bench", &output::json(value), ExitCode::SUCCESS)
         }

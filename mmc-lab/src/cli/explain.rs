@@ -177,12 +177,17 @@ pub fn explain(args: &Args) -> Result<Explanation, Failure> {
     Ok(found)
 }
 
-/// Explains what `input` holds, of the busiest device.
+/// Explains what `input` holds, of the busiest device; with `pictures` also what a page needs for them.
 ///
 /// # Errors
 /// [`Failure::Input`], as [`explain`].
-pub fn explain_input(input: &mut dyn BufRead, name: &str, options: Options) -> Result<Explanation, Failure> {
-    let mut found = Reading::new(options, false, None);
+pub fn explain_input(
+    input: &mut dyn BufRead,
+    name: &str,
+    options: Options,
+    pictures: bool,
+) -> Result<Explanation, Failure> {
+    let mut found = Reading::new(options, pictures, None);
     let end = crate::trace::read(input, |line| found.line(line)).map(|()| 1);
     found.conclude(name, end)
 }
@@ -274,21 +279,22 @@ impl Reading {
 
     /// The events whose turn it is.
     fn events(&mut self) {
-        while let Some(event) = self.order.take() {
+        while let Some(event) = self.order.due() {
             if self.devices.len() >= DEVICES
                 && self.wanted != Some(event.dev)
                 && !self.devices.contains_key(&event.dev)
             {
                 self.other_devices += 1;
-                continue;
+            } else {
+                let analysis = if self.pictures { Analysis::recording } else { Analysis::new };
+                let new = || (0, analysis(self.options));
+                let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
+                *events += 1;
+                if self.wanted.is_none_or(|wanted| wanted == event.dev) {
+                    analysis.push(event);
+                }
             }
-            let analysis = if self.pictures { Analysis::recording } else { Analysis::new };
-            let new = || (0, analysis(self.options));
-            let (events, analysis) = self.devices.entry(event.dev).or_insert_with(new);
-            *events += 1;
-            if self.wanted.is_none_or(|wanted| wanted == event.dev) {
-                analysis.push(&event);
-            }
+            self.order.pop();
         }
     }
 

@@ -100,8 +100,9 @@ struct Trace(BTreeMap<(u32, u32), Device>);
 
 impl Trace {
     fn events(&mut self, order: &mut Ordered) {
-        while let Some(event) = order.take() {
-            self.event(&event);
+        while let Some(event) = order.due() {
+            self.event(event);
+            order.pop();
         }
     }
     fn event(&mut self, e: &Event) {

@@ -29,7 +29,7 @@ pub struct Parser {
 impl Parser {
     /// What `line` (without its end) holds.
     pub fn line(&mut self, line: &[u8]) -> Line {
-        let line = line.trim_ascii();
+        let line = blanks(line).trim_ascii();
         let Some(first) = line.first() else { return Line::Other };
         if *first == b'#' {
             return line.get(1..).and_then(clock_name).map_or(Line::Other, Line::Clock);
@@ -161,8 +161,11 @@ fn any_head(line: &[u8]) -> Option<(&[u8], u64, &[u8])> {
     })
 }
 
-/// Without the blanks it begins with.
+/// Without the blanks it begins with: many, most often.
 fn blanks(mut text: &[u8]) -> &[u8] {
+    while let Some((b"        ", rest)) = text.split_first_chunk::<8>() {
+        text = rest;
+    }
     while let [b' ', rest @ ..] = text {
         text = rest;
     }
@@ -278,6 +281,17 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
 /// The number that `text` begins with, and what follows it.
 fn leading(text: &[u8]) -> Option<(u64, &[u8])> {
     let (mut value, mut rest) = (0_u64, text);
+    if let Some((eight, after)) = text.split_first_chunk::<8>() {
+        // All eight bytes at once: digits become 0 to 9, and the high bit of the first that is none is found.
+        let bytes = u64::from_le_bytes(*eight) ^ 0x3030_3030_3030_3030;
+        let others = (bytes.wrapping_add(0x7676_7676_7676_7676) | bytes) & 0x8080_8080_8080_8080;
+        let digits = others.trailing_zeros() / 8;
+        if digits < 8 {
+            let low = bytes.checked_shl(64 - 8 * digits)?;
+            return Some((eight_digits(low), text.get(digits as usize..)?));
+        }
+        (value, rest) = (eight_digits(bytes), after);
+    }
     while let Some((byte, after)) = rest.split_first() {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
@@ -292,6 +306,13 @@ fn leading(text: &[u8]) -> Option<(u64, &[u8])> {
         rest = after;
     }
     (rest.len() < text.len()).then_some((value, rest))
+}
+
+/// Of eight bytes from 0 to 9, the first digit the lowest byte: pairs, pairs of pairs, and both halves.
+fn eight_digits(bytes: u64) -> u64 {
+    let pairs = bytes.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
+    fours.wrapping_mul(10_000 << 32 | 1) >> 32
 }
 
 /// The task column of `task-pid [cpu] flags stamp` (flags may be missing) and the stamp.
@@ -410,6 +431,22 @@ mod tests {
     fn show(event: &Event) -> String {
         let Event { at, kind, dev, task, pid: _, rwbs, sector, sectors } = event;
         format!("{at} {kind:?} {dev:?} {task} {rwbs} {sector}+{sectors}")
+    }
+
+    #[test]
+    fn numbers_of_any_length_are_read_up_to_what_fits() {
+        for digits in 1..=20_u32 {
+            let all: String = "18446744073709551615".chars().take(digits as usize).collect();
+            for after in ["", " ", ".", "x + 8 [a]", "/:::::::::", "\u{ff}\u{ff}\u{ff}\u{ff}"] {
+                let text = format!("{all}{after}");
+                let found = leading(text.as_bytes());
+                assert_eq!(found, all.parse().ok().map(|value| (value, after.as_bytes())), "{text}");
+            }
+        }
+        for text in ["", " 1", "x", "-1", ":0000000", "18446744073709551616", "99999999999999999999 "] {
+            assert_eq!(leading(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(leading(b"00000000000000000000000007,"), Some((7, &b","[..])));
     }
 
     #[test]

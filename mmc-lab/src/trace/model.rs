@@ -87,11 +87,22 @@ fn place(bytes: &[u8]) -> usize {
     (n + at(0) * 3 + at(n / 2) * 5 + at(n.wrapping_sub(1)) * 7) % PLACES
 }
 
+/// Whether two names are the same: those of tasks have at most 16 bytes, too few for a call.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let ends = |name: &[u8]| Some((*name.first_chunk::<8>()?, *name.last_chunk::<8>()?));
+    match (a.len() == b.len(), a.len()) {
+        (false, _) => false,
+        (true, 8..=16) => ends(a) == ends(b),
+        (true, 0..8) => a.iter().eq(b),
+        (true, _) => a == b,
+    }
+}
+
 impl Names {
     pub(super) fn get(&mut self, bytes: &[u8]) -> Arc<str> {
         let place = place(bytes);
         if let Some(Some(name)) = self.recent.get(place)
-            && name.as_bytes() == bytes
+            && same(name.as_bytes(), bytes)
         {
             return name.clone();
         }

@@ -12,7 +12,8 @@ pub const WINDOW: usize = 128;
 /// So many events one after the other that come too late begin a new order: another trace follows, or the clock was set back.
 const ANEW: u32 = 8;
 
-/// [`put`](Self::put) an event, then [`take`](Self::take) until there is none; [`end`](Self::end) lets all go.
+/// [`put`](Self::put) an event, then use and [`pop`](Self::pop) what is [`due`](Self::due) until nothing is; [`end`](Self::end)
+/// lets all go.
 #[derive(Debug, Default)]
 pub struct Ordered {
     held: VecDeque<Event>,
@@ -58,25 +59,31 @@ impl Ordered {
         }
     }
 
-    /// The next event in order, if one has to go.
-    pub fn take(&mut self) -> Option<Event> {
+    /// The next event in order, if one has to go; [`pop`](Self::pop) it.
+    #[must_use]
+    pub fn due(&self) -> Option<&Event> {
+        match &self.late {
+            None if self.held.len() <= WINDOW && !self.all => None,
+            None => self.held.front(),
+            late => late.as_ref(),
+        }
+    }
+
+    /// The event that is [`due`](Self::due) goes.
+    pub fn pop(&mut self) {
         if self.late.is_some() {
-            return self.late.take();
+            self.late = None;
+            return;
         }
-        if self.held.len() <= WINDOW && !self.all {
-            return None;
+        if let Some(event) = self.held.pop_front() {
+            self.taken = event.at;
         }
-        let event = self.held.pop_front();
-        match &event {
-            Some(event) => self.taken = event.at,
-            None => self.all = false,
-        }
-        event
+        self.all &= !self.held.is_empty();
     }
 
     /// Let all go that are held: the trace ends, or lost events here.
     pub fn end(&mut self) {
-        self.all = true;
+        self.all = !self.held.is_empty();
     }
 
     /// Events with a stamp earlier than that of the event before them in the file.
@@ -85,7 +92,7 @@ impl Ordered {
         self.backwards
     }
 
-    /// Of them, those that came too late to be put in order.
+    /// Events that came too late to be put in order.
     #[must_use]
     pub fn too_late(&self) -> u64 {
         self.too_late
@@ -103,15 +110,24 @@ mod tests {
         Event { at, kind: Kind::Issue, dev: (8, 0), task, pid: 1, rwbs, sector, sectors: 8 }
     }
 
+    /// What has to go.
+    fn all(order: &mut Ordered) -> impl Iterator<Item = Event> + '_ {
+        std::iter::from_fn(|| {
+            let event = order.due().cloned()?;
+            order.pop();
+            Some(event)
+        })
+    }
+
     /// Stamps as they come out, and the counts.
     fn ordered(stamps: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64, u64) {
         let (mut order, mut out) = (Ordered::default(), Vec::new());
         for at in stamps {
             order.put(event(at, 0));
-            out.extend(std::iter::from_fn(|| order.take()).map(|e| e.at));
+            out.extend(all(&mut order).map(|e| e.at));
         }
         order.end();
-        out.extend(std::iter::from_fn(|| order.take()).map(|e| e.at));
+        out.extend(all(&mut order).map(|e| e.at));
         (out, order.backwards(), order.too_late())
     }
 
@@ -155,7 +171,7 @@ mod tests {
             order.put(event(at, sector));
         }
         order.end();
-        out.extend(std::iter::from_fn(|| order.take()).map(|e| e.sector));
+        out.extend(all(&mut order).map(|e| e.sector));
         assert_eq!(out, [1, 3, 5, 2, 4]);
     }
 }
