@@ -144,11 +144,11 @@ struct Run {
     took: u64,
 }
 
-/// Does all runs, on as many threads as there are processors; the same every time.
+/// Does all runs, on as many threads as there are processors; the same every time. `done` hears of each that is over.
 ///
 /// # Errors
 /// One line: the setup is out of its bounds.
-pub fn simulate(load: &Load, setup: &Setup) -> Result<Outcome, String> {
+pub fn simulate(load: &Load, setup: &Setup, done: &(dyn Fn() + Sync)) -> Result<Outcome, String> {
     if load.block == 0 || !load.block.is_multiple_of(512) || load.file < load.block {
         return Err("a block is a multiple of 512 bytes, and the file holds at least one".to_owned());
     }
@@ -164,10 +164,11 @@ pub fn simulate(load: &Load, setup: &Setup) -> Result<Outcome, String> {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     let Some(run) = runs.get(i) else { return };
-                    let done = one(load, setup, setup.seed.wrapping_add(i as u64));
+                    let outcome = one(load, setup, setup.seed.wrapping_add(i as u64));
                     if let Ok(mut run) = run.lock() {
-                        *run = done;
+                        *run = outcome;
                     }
+                    done();
                 }
             });
         }
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn an_ideal_card_needs_one_block_and_is_never_late() {
         let load = Load::named("logger").unwrap();
-        let out = simulate(&load, &setup(Profile::ideal())).unwrap();
+        let out = simulate(&load, &setup(Profile::ideal()), &|| ()).unwrap();
         assert_eq!((out.late, out.ring_3, out.ring_max), (0, load.block, load.block));
         assert_eq!(
             out.latency[3],
@@ -371,7 +372,7 @@ mod tests {
         let pause = Duration::from_millis(500);
         let card = Profile { stall_p: 0.0005, stall_min: pause, stall_max: pause, ..Profile::ideal() };
         let load = Load { sync: 0, ..Load::named("logger").unwrap() };
-        let out = simulate(&load, &Setup { runs: 8, blocks: 50_000, ..setup(card) }).unwrap();
+        let out = simulate(&load, &Setup { runs: 8, blocks: 50_000, ..setup(card) }, &|| ()).unwrap();
         // A block every 62.5 ms: a pause of 500 ms makes 8 blocks late.
         let expected = 0.0005 * 8.0;
         assert!(out.miss.low <= expected && expected <= out.miss.high, "{:?}", out.miss);
@@ -388,7 +389,7 @@ mod tests {
     #[test]
     fn a_card_that_is_too_slow_is_told_by_its_load() {
         let load = Load { rate: 20_000_000, ..Load::named("camera").unwrap() };
-        let out = simulate(&load, &Setup { blocks: 2_000, ..setup(Profile::slow2018()) }).unwrap();
+        let out = simulate(&load, &Setup { blocks: 2_000, ..setup(Profile::slow2018()) }, &|| ()).unwrap();
         assert!(out.busy > 1.0 && out.miss.value > 0.9, "{out:?}");
         assert!(least_service(&load, &setup(Profile::slow2018())) > load.period());
     }
@@ -396,7 +397,9 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_answer_and_another_another() {
         let load = Load::named("database").unwrap();
-        let with = |seed| simulate(&load, &Setup { seed, blocks: 5_000, ..setup(Profile::cheap()) }).unwrap();
+        let with = |seed| {
+            simulate(&load, &Setup { seed, blocks: 5_000, ..setup(Profile::cheap()) }, &|| ()).unwrap()
+        };
         assert_eq!(with(1), with(1));
         assert_ne!(with(1), with(100));
     }

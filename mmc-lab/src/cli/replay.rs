@@ -1,6 +1,7 @@
 //! `mmc-lab replay`: a real trace again, in whose order or under another scheduler.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -251,10 +252,13 @@ pub fn again(args: &Args) -> Result<String, Failure> {
     let (trace, plan, config) = prepare(&args.file, &given)?;
     let plan = Rc::new(plan);
     let mut rows = vec![("recorded".to_owned(), Views::of(&trace.events, config.busy))];
+    let bar = std::io::stderr().is_terminal().then(|| indicatif::ProgressBar::new(policies.len() as u64));
     for policy in &policies {
         let events = closed::run(&plan, &config, policy).map_err(|e| (1, e))?;
         rows.push((policy.label(), Views::of(&events, config.busy)));
+        bar.iter().for_each(|bar| bar.inc(1));
     }
+    bar.iter().for_each(indicatif::ProgressBar::finish_and_clear);
     let mut notes = trace.notes.clone();
     if plan.left_out > 0 {
         notes.insert(0, format!("{} flushes and discards are left out", plan.left_out));

@@ -1,6 +1,7 @@
 //! `mmc-lab card simulate`: does a card keep up with a recorder, and with how much memory in front of it?
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use mmc_mock::timing::Profile;
@@ -69,7 +70,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<String, (u8, String)> {
     let (load, setup) = asked(args).map_err(|e| (2, e))?;
     output::may_write(args.out.as_deref()).map_err(|e| (1, e))?;
-    let out = simulate(&load, &setup).map_err(|e| (2, e))?;
+    let bar = std::io::stderr().is_terminal().then(|| indicatif::ProgressBar::new(u64::from(RUNS)));
+    let done = || bar.iter().for_each(|bar| bar.inc(1));
+    let out = simulate(&load, &setup, &done).map_err(|e| (2, e))?;
+    bar.iter().for_each(indicatif::ProgressBar::finish_and_clear);
     let lines = lines(args, &load, &setup, &out);
     output::write(args.out.as_deref(), || {
         pages::simulate::render(&format!("{} on {}", args.workload, args.card), &lines, &load, &setup, &out)
