@@ -14,8 +14,7 @@ use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, MockHost, Wakes};
 use mmc_proto::host::{Host, Irq, IrqHandler};
 use mmc_proto::machine::{Conductor, Identified, Identify, Turn};
 use mmc_sched::{
-    AnyPolicy, Completed, Dispatch, Inserted, Kind, Limits, Outcome, Queue, Rejected, Request, RequestId,
-    Run, Scheduler, Slot, TunableInfo, TuneError,
+    AnyPolicy, Completed, Dispatch, Limits, Outcome, Queue, Request, RequestId, Run, Scheduler, Slot,
 };
 use mmc_time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -41,21 +40,7 @@ impl<S: Scheduler> Costly<S> {
 }
 
 impl<S: Scheduler> Scheduler for Costly<S> {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-    fn capacity(&self) -> usize {
-        self.inner.capacity()
-    }
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)> {
-        self.inner.merge(r, now)
-    }
-    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)> {
-        self.inner.insert(r, now)
-    }
+    mmc_sched::hand_on!(inner);
     fn dispatch(&mut self, now: Instant) -> Dispatch {
         if self.cost == Duration::ZERO || self.inner.is_empty() {
             return self.inner.dispatch(now);
@@ -70,35 +55,8 @@ impl<S: Scheduler> Scheduler for Costly<S> {
         }
         chosen
     }
-    fn next_member(&self, id: RequestId) -> Option<RequestId> {
-        self.inner.next_member(id)
-    }
-    fn request(&self, id: RequestId) -> Option<&Request> {
-        self.inner.request(id)
-    }
     fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
         self.inner.complete(id, outcome, now)
-    }
-    fn requeue(&mut self, run: &Run, now: Instant) {
-        self.inner.requeue(run, now);
-    }
-    fn cancel(&mut self, id: RequestId) -> Option<Request> {
-        self.inner.cancel(id)
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        self.inner.wake_at()
-    }
-    fn admits(&self, kind: Kind, tags: usize) -> usize {
-        self.inner.admits(kind, tags)
-    }
-    fn admits_request(&self, request: &Request, tags: usize) -> bool {
-        self.inner.admits_request(request, tags)
-    }
-    fn tunable(&self, i: usize) -> Option<TunableInfo> {
-        self.inner.tunable(i)
-    }
-    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        self.inner.tune(name, text)
     }
 }
 

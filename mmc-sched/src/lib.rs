@@ -86,6 +86,9 @@ pub use ftb::Ftb;
 #[cfg(feature = "kyber")]
 pub use kyber::Kyber;
 pub use merge::{Joined, Limits, Merges};
+/// For [`hand_on`]: whoever wraps a scheduler may know time by another name.
+#[doc(hidden)]
+pub use mmc_time::Instant;
 #[cfg(feature = "mq-deadline")]
 pub use mq_deadline::MqDeadline;
 pub use none::NoSched;

@@ -165,3 +165,88 @@ pub trait Scheduler: Send {
     /// [`TuneError`]; nothing changed.
     fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError>;
 }
+
+/// Inside of an `impl Scheduler`, for a wrapper: hands every call on to the [`Scheduler`] in the named field, except
+/// `dispatch` and `complete`, for the sake of which there are wrappers.
+///
+/// A default in the trait would be a trap: a wrapper that forgets a call answers for the scheduler inside of it.
+///
+/// ```
+/// use mmc_sched::{Completed, Dispatch, NoSched, Outcome, Queue, RequestId, Scheduler, Slot};
+/// use mmc_time::Instant;
+///
+/// struct Counted<S> {
+///     inner: S,
+///     runs: u64,
+/// }
+///
+/// impl<S: Scheduler> Scheduler for Counted<S> {
+///     mmc_sched::hand_on!(inner);
+///     fn dispatch(&mut self, now: Instant) -> Dispatch {
+///         let answer = self.inner.dispatch(now);
+///         self.runs += u64::from(matches!(answer, Dispatch::Run(_)));
+///         answer
+///     }
+///     fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
+///         self.inner.complete(id, outcome, now)
+///     }
+/// }
+///
+/// let counted = Counted { inner: Queue::new([Slot::FREE; 4], NoSched::new()), runs: 0 };
+/// assert_eq!((counted.name(), counted.capacity()), ("none", 4));
+/// ```
+#[macro_export]
+macro_rules! hand_on {
+    ($inner:ident) => {
+        fn name(&self) -> &'static str {
+            self.$inner.name()
+        }
+        fn capacity(&self) -> usize {
+            self.$inner.capacity()
+        }
+        fn len(&self) -> usize {
+            self.$inner.len()
+        }
+        fn merge(
+            &mut self,
+            r: &$crate::Request,
+            now: $crate::Instant,
+        ) -> Option<($crate::RequestId, $crate::Inserted)> {
+            self.$inner.merge(r, now)
+        }
+        fn insert(
+            &mut self,
+            r: $crate::Request,
+            now: $crate::Instant,
+        ) -> Result<($crate::RequestId, $crate::Inserted), ($crate::Request, $crate::Rejected)> {
+            self.$inner.insert(r, now)
+        }
+        fn next_member(&self, id: $crate::RequestId) -> Option<$crate::RequestId> {
+            self.$inner.next_member(id)
+        }
+        fn request(&self, id: $crate::RequestId) -> Option<&$crate::Request> {
+            self.$inner.request(id)
+        }
+        fn requeue(&mut self, run: &$crate::Run, now: $crate::Instant) {
+            self.$inner.requeue(run, now);
+        }
+        fn cancel(&mut self, id: $crate::RequestId) -> Option<$crate::Request> {
+            self.$inner.cancel(id)
+        }
+        fn wake_at(&self) -> Option<$crate::Instant> {
+            self.$inner.wake_at()
+        }
+        fn admits(&self, kind: $crate::Kind, tags: usize) -> usize {
+            self.$inner.admits(kind, tags)
+        }
+        fn admits_request(&self, request: &$crate::Request, tags: usize) -> bool {
+            self.$inner.admits_request(request, tags)
+        }
+        fn tunable(&self, i: usize) -> Option<$crate::TunableInfo> {
+            self.$inner.tunable(i)
+        }
+        fn tune(&mut self, name: &str, text: &str) -> Result<(), $crate::TuneError> {
+            self.$inner.tune(name, text)
+        }
+    };
+}

@@ -1,10 +1,11 @@
-//! A policy says the same whether it stands alone, behind a reference, or in `AnyPolicy`: no wrapper forgets a call.
+//! A policy says the same whether it stands alone, behind a reference, in `AnyPolicy`, or in a scheduler inside of
+//! another: no wrapper forgets a call.
 
 mod support;
 
 use mmc_sched::{
-    AnyPolicy, Class, Dispatch, Flags, Kind, Limits, Op, Outcome, Policy, Priority, Queue, Request,
-    Scheduler, Slot, StreamId,
+    AnyPolicy, Class, Completed, Dispatch, Flags, Kind, Limits, Op, Outcome, Policy, Priority, Queue,
+    Request, RequestId, Scheduler, Slot, StreamId,
 };
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
@@ -46,11 +47,30 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everything a scheduler says to these steps.
-fn said(policy: impl Policy, steps: &[Step]) -> Vec<String> {
+/// A scheduler that does nothing but hand on.
+struct Inside<S> {
+    inner: S,
+}
+
+impl<S: Scheduler> Scheduler for Inside<S> {
+    mmc_sched::hand_on!(inner);
+    fn dispatch(&mut self, now: Instant) -> Dispatch {
+        self.inner.dispatch(now)
+    }
+    fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
+        self.inner.complete(id, outcome, now)
+    }
+}
+
+fn queue<P: Policy>(policy: P) -> Queue<Vec<Slot>, P> {
     let limits = Limits { max_sectors: 4096, max_segments: 8, ..Limits::default() };
-    let mut queue = Queue::with_limits(vec![Slot::FREE; 24], policy, limits);
-    let (mut now, mut known, mut said) = (Instant::ZERO, Vec::new(), vec![queue.name().to_string()]);
+    Queue::with_limits(vec![Slot::FREE; 24], policy, limits)
+}
+
+/// Everything a scheduler says to these steps.
+fn said(mut queue: impl Scheduler, steps: &[Step]) -> Vec<String> {
+    let (mut now, mut known, mut said) =
+        (Instant::ZERO, Vec::new(), vec![format!("{} {}", queue.name(), queue.capacity())]);
     for step in steps {
         let line = match step {
             Step::Insert(request) => {
@@ -63,7 +83,12 @@ fn said(policy: impl Policy, steps: &[Step]) -> Vec<String> {
                 }
                 format!("{admitted} {merged:?} {reply:?}")
             }
-            Step::Dispatch => format!("{:?}", queue.dispatch(now)),
+            Step::Dispatch => {
+                let reply = queue.dispatch(now);
+                let head = if let Dispatch::Run(run) = &reply { Some(run.head) } else { None };
+                let members = std::iter::successors(head, |&id| queue.next_member(id));
+                format!("{reply:?} {:?}", members.map(|id| queue.request(id)).collect::<Vec<_>>())
+            }
             Step::Bounce => {
                 let reply = queue.dispatch(now);
                 if let Dispatch::Run(run) = &reply {
@@ -95,10 +120,11 @@ fn said(policy: impl Policy, steps: &[Step]) -> Vec<String> {
 }
 
 fn the_same(name: &str, mut alone: impl Policy, again: impl Policy, steps: &[Step]) {
-    let expected = said(again, steps);
-    assert_eq!(said(&mut alone, steps), expected, "{name} behind a reference");
-    let any = AnyPolicy::by_name(name).expect("built in");
-    assert_eq!(said(any, steps), expected, "{name} by its name");
+    let expected = said(queue(again), steps);
+    assert_eq!(said(queue(&mut alone), steps), expected, "{name} behind a reference");
+    let any = || queue(AnyPolicy::by_name(name).expect("built in"));
+    assert_eq!(said(any(), steps), expected, "{name} by its name");
+    assert_eq!(said(Inside { inner: any() }, steps), expected, "{name} in a scheduler inside of another");
 }
 
 proptest! {

@@ -13,10 +13,7 @@ use mmc_proto::host::{
     SubmitError, Supervised, Why,
 };
 use mmc_proto::machine::{CardTraits, Identified};
-use mmc_sched::{
-    Completed, Dispatch, Flags, Inserted, Kind, Op, Outcome, Rejected, Request, RequestId, Run, Scheduler,
-    StreamId, TunableInfo, TuneError,
-};
+use mmc_sched::{Completed, Dispatch, Flags, Op, Outcome, Request, RequestId, Run, Scheduler, StreamId};
 use mmc_time::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -394,53 +391,12 @@ impl<S> Wrap<S> {
 }
 
 impl<S: Scheduler> Scheduler for Wrap<S> {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-    fn capacity(&self) -> usize {
-        self.inner.capacity()
-    }
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)> {
-        self.inner.merge(r, now)
-    }
-    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)> {
-        self.inner.insert(r, now)
-    }
+    mmc_sched::hand_on!(inner);
     fn dispatch(&mut self, now: Instant) -> Dispatch {
         (self.dispatch)(&mut self.inner, now)
-    }
-    fn next_member(&self, id: RequestId) -> Option<RequestId> {
-        self.inner.next_member(id)
-    }
-    fn request(&self, id: RequestId) -> Option<&Request> {
-        self.inner.request(id)
     }
     fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
         (self.completed)();
         self.inner.complete(id, outcome, now)
-    }
-    fn requeue(&mut self, run: &Run, now: Instant) {
-        self.inner.requeue(run, now);
-    }
-    fn cancel(&mut self, id: RequestId) -> Option<Request> {
-        self.inner.cancel(id)
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        self.inner.wake_at()
-    }
-    fn admits(&self, kind: Kind, tags: usize) -> usize {
-        self.inner.admits(kind, tags)
-    }
-    fn admits_request(&self, request: &Request, tags: usize) -> bool {
-        self.inner.admits_request(request, tags)
-    }
-    fn tunable(&self, i: usize) -> Option<TunableInfo> {
-        self.inner.tunable(i)
-    }
-    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        self.inner.tune(name, text)
     }
 }

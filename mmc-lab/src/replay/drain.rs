@@ -1,10 +1,7 @@
 //! Kernels from 5.9 on take many requests out of the scheduler at once (`spec/stall-measured.md` §3): what has left is
 //! issued in that order, whatever comes later.
 
-use mmc_sched::{
-    Completed, Dispatch, Inserted, Kind, Outcome, Rejected, Request, RequestId, Run, Scheduler, TunableInfo,
-    TuneError,
-};
+use mmc_sched::{Completed, Dispatch, Outcome, RequestId, Run, Scheduler};
 use mmc_time::Instant;
 use std::collections::VecDeque;
 
@@ -46,21 +43,7 @@ impl<S: Scheduler> Drained<S> {
 }
 
 impl<S: Scheduler> Scheduler for Drained<S> {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-    fn capacity(&self) -> usize {
-        self.inner.capacity()
-    }
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-    fn merge(&mut self, r: &Request, now: Instant) -> Option<(RequestId, Inserted)> {
-        self.inner.merge(r, now)
-    }
-    fn insert(&mut self, r: Request, now: Instant) -> Result<(RequestId, Inserted), (Request, Rejected)> {
-        self.inner.insert(r, now)
-    }
+    mmc_sched::hand_on!(inner);
     fn dispatch(&mut self, now: Instant) -> Dispatch {
         if let Some(run) = self.list.pop_front() {
             return Dispatch::Run(run);
@@ -71,34 +54,7 @@ impl<S: Scheduler> Scheduler for Drained<S> {
         }
         first
     }
-    fn next_member(&self, id: RequestId) -> Option<RequestId> {
-        self.inner.next_member(id)
-    }
-    fn request(&self, id: RequestId) -> Option<&Request> {
-        self.inner.request(id)
-    }
     fn complete(&mut self, id: RequestId, outcome: Outcome, now: Instant) -> Option<Completed> {
         self.inner.complete(id, outcome, now)
-    }
-    fn requeue(&mut self, run: &Run, now: Instant) {
-        self.inner.requeue(run, now);
-    }
-    fn cancel(&mut self, id: RequestId) -> Option<Request> {
-        self.inner.cancel(id)
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        self.inner.wake_at()
-    }
-    fn admits(&self, kind: Kind, tags: usize) -> usize {
-        self.inner.admits(kind, tags)
-    }
-    fn admits_request(&self, request: &Request, tags: usize) -> bool {
-        self.inner.admits_request(request, tags)
-    }
-    fn tunable(&self, i: usize) -> Option<TunableInfo> {
-        self.inner.tunable(i)
-    }
-    fn tune(&mut self, name: &str, text: &str) -> Result<(), TuneError> {
-        self.inner.tune(name, text)
     }
 }
