@@ -306,14 +306,17 @@ fn bus(random: &mut Random) -> Operation<Buf> {
 fn life(platform: Platform, seed: u64, wired: bool, log: &mut Digest) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     random.next();
-    let memory = Memory::new(0x8000_0000, 0xc000_0000);
-    let ring = memory.alloc(RING as usize);
     let wide = random.below(4) == 0;
+    // Where only wide descriptors get.
+    let base = if wide { 0x12_8000_0000 } else { 0x8000_0000 };
+    let memory = Memory::new(base, base + 0x4000_0000);
+    let ring = memory.alloc(RING as usize);
     let small = random.below(3) == 0;
     let bytes = if small { 1024 } else { RING };
     let window = memory.window(ring, bytes);
     let descriptors = if wide { Ring::wide(window, ring, bytes) } else { Ring::new(window, ring, bytes) };
-    let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+    let mask = if wide { u64::MAX } else { u32::MAX.into() };
+    let dma = MemoryDma::new(memory.clone(), mask);
     let controller = Controller {
         regs: [0; 0x300 / 4],
         random: Random(seed | 1 << 40),

@@ -1,10 +1,13 @@
 //! The choice of a speed alone, and the programming of a CSD, whatever is in it.
 
-use super::{CARD, Device, Lines, Random, bad, cards, full, index, tell, time};
+use super::{
+    CARD, CardTraits, Device, Fetch, Lines, MmcEraseKind, Random, bad, cards, conversations, ext_csd, full,
+    index, tell, time,
+};
 use mmc_proto::bus::{BusConfig, Signal, Width};
-use mmc_proto::machine::{Lock, Speed, SpeedOptions, Step, Subject};
+use mmc_proto::machine::{Erase, Lock, LockOp, Speed, SpeedOptions, Step, Subject};
 use mmc_proto::register::sdio::Cccr;
-use mmc_proto::register::{Csd, MmcCsd, Scr};
+use mmc_proto::register::{Csd, MmcCsd, Scr, ScrInfo};
 use mmc_proto::rpmb::{Frame, Request, SoftwareHmac};
 use mmc_time::Duration;
 use std::fmt::Write;
@@ -79,5 +82,84 @@ fn the_choice_of_a_speed() {
         lines.say(format!("RPMB result {code:x}: {outcome:?} {frame:?}"));
     }
     lines.say(format!("{:?}", SoftwareHmac::new(&[0x4b; 32])));
+    erasing_and_reading(&mut lines);
     lines.compare("speeds");
+}
+
+/// Erasing around the ends of groups and of the card; numbers of several bytes; versions; secrets that are cleared.
+fn erasing_and_reading(lines: &mut Lines) {
+    let odd = CardTraits { blocks: (1 << 24) + 5, ..CARD };
+    let kinds = [
+        MmcEraseKind::Erase,
+        MmcEraseKind::SecureErase,
+        MmcEraseKind::Trim,
+        MmcEraseKind::SecureTrim,
+        MmcEraseKind::Discard,
+    ];
+    for kind in kinds {
+        lines.digest(format!("{kind:?}"), |out| {
+            let (first, last) = ([0, 1, 1023, 1024, 1025], [1, 1023, 1024, 2048, 3000]);
+            let inside = first.into_iter().flat_map(|lba| last.map(|blocks| (lba, blocks)));
+            let end = [0, 1, 5, 1029, 2053].map(|n| (odd.blocks - n, n));
+            for (lba, blocks) in inside.chain(end).chain([((1 << 24) - 1024, 1029), ((1 << 24) - 1024, 1028)])
+            {
+                for pieces in [1, 3] {
+                    let csd = conversations::mmc_csd();
+                    let erase = Erase::mmc(&odd, &csd, Some(&ext_csd()), kind, lba, blocks).in_pieces(pieces);
+                    writeln!(out, "{lba} {blocks} {:?} {}", erase.progress(), erase.limit()).unwrap();
+                    let mut device = Device::new();
+                    tell(erase, out, |step, scratch| match step {
+                        Step::Do(a) => (device.answer(&a.command, scratch), Duration::from_micros(10)),
+                        _ => unreachable!("{step:?}"),
+                    });
+                }
+            }
+        });
+    }
+    for (name, fetch) in [
+        ("stored blocks", Fetch::stored_blocks(&CARD)),
+        ("protected groups", Fetch::protected_groups(&CARD, 64)),
+        ("kinds of protection", Fetch::protection_types(&CARD, 64)),
+    ] {
+        let mut text = String::new();
+        let mut device = Device::new();
+        tell(fetch, &mut text, |step, scratch| {
+            let Step::Do(a) = step else { unreachable!("{step:?}") };
+            let answer = device.answer(&a.command, scratch);
+            if let Some(data) = a.command.data {
+                for (n, byte) in scratch.iter_mut().take(data.block_len.into()).enumerate() {
+                    *byte = 0x11 * (n as u8 + 1);
+                }
+            }
+            (answer, Duration::from_micros(10))
+        });
+        lines.say(format!("{name}: {}", text.lines().last().unwrap()));
+    }
+    for (spec, spec3, spec4, specx) in (0..4)
+        .flat_map(|a| [0, 1].map(|b| (a, b)))
+        .flat_map(|(a, b)| [0, 1].map(|c| (a, b, c)))
+        .flat_map(|(a, b, c)| [0, 1, 4, 5, 6].map(|d| (a, b, c, d)))
+    {
+        let info = ScrInfo {
+            sd_spec: spec,
+            sd_spec3: spec3,
+            sd_spec4: spec4,
+            sd_specx: specx,
+            ..ScrInfo::default()
+        };
+        lines.say(format!("SCR {spec} {spec3} {spec4} {specx}: {}", info.emit().version()));
+    }
+    let mut device = Device::new();
+    let mut left = Vec::new();
+    tell(
+        Lock::lock(&CARD, LockOp::Set { new: b"sesame", lock: false }),
+        &mut String::new(),
+        |step, scratch| {
+            let Step::Do(a) = step else { unreachable!("{step:?}") };
+            left.push(scratch.windows(6).any(|w| w == b"sesame"));
+            (device.answer(&a.command, scratch), Duration::from_micros(10))
+        },
+    );
+    lines.say(format!("the password is there when a command goes out: {left:?}"));
+    lines.say(format!("{:?} {:?}", LockOp::Unlock(b"sesame"), LockOp::ForceErase));
 }
