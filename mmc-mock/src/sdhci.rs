@@ -5,7 +5,7 @@
 //! instant it ends. It has the tuning circuit that QEMU's model lacks: [`Config::taps`] blocks are sampled one after
 //! another over the clock period, and the middle of the longest good run is taken.
 //!
-//! Not modelled: SDMA, the programmable clock, automatic CMD23, preset values, the block gap, SDIO interrupts.
+//! Not modelled: SDMA, the programmable clock, preset values, the block gap, SDIO interrupts.
 
 mod data;
 
@@ -23,6 +23,7 @@ use mmc_time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 // Registers as 32-bit words.
+const ARGUMENT_2: u32 = 0x00;
 const BLOCK: u32 = 0x04;
 const ARGUMENT: u32 = 0x08;
 const COMMAND: u32 = 0x0c;
@@ -199,6 +200,8 @@ struct Sent {
     arg: u32,
     /// When the frame ends (no answer yet) or the response does.
     at: Instant,
+    /// The frame on the wire is the controller's own CMD23.
+    counting: bool,
     answer: Option<Answer>,
 }
 
@@ -322,6 +325,21 @@ impl<C: Card> Core<C> {
         let Some(mut sent) = self.command.take() else { return };
         let index = (sent.word >> 24 & 63) as u8;
         let kind = kind(sent.word);
+        if sent.counting {
+            let argument = self.word(ARGUMENT_2);
+            let answer =
+                if self.powered() { self.card.command(23, argument, self.t) } else { Answer::default() };
+            let right = self.samples_right(self.sampled_at());
+            let result = answer.response.filter(|_| right).map(|bits| check(Response::Short, 23, &bits));
+            if !matches!(result, Some(Ok(_))) {
+                self.auto_failed(answer.response.is_some());
+                return;
+            }
+            let clocks = Wire::response_clocks(Response::Short, true) + Wire::command_clocks(false);
+            (sent.counting, sent.at) = (false, self.t + self.wire().clocks(clocks));
+            self.command = Some(sent);
+            return;
+        }
         let Some(answer) = sent.answer.take() else {
             let mut answer = Answer::default();
             if self.powered() {
@@ -375,6 +393,13 @@ impl<C: Card> Core<C> {
         } else {
             self.busy = sent.word >> 16 & 3 == 3;
         }
+    }
+
+    /// An automatic command came to nothing: its answer was damaged, or never came.
+    fn auto_failed(&mut self, answered: bool) {
+        let word = self.word(HOST2) & !0xffff;
+        self.set(HOST2, word | if answered { 1 << 2 } else { 1 << 1 });
+        self.raise(int::AUTO);
     }
 
     // --- tuning ---
@@ -490,7 +515,8 @@ impl<C: Card> Core<C> {
             return;
         }
         let at = self.t + self.wire().clocks(Wire::command_clocks(false));
-        self.command = Some(Sent { word, arg: self.word(ARGUMENT), at, answer: None });
+        let counting = data && word >> 2 & 3 == 2;
+        self.command = Some(Sent { word, arg: self.word(ARGUMENT), at, counting, answer: None });
     }
 
     fn reset(&mut self, value: u32) {

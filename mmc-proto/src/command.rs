@@ -39,6 +39,9 @@ pub enum Stop {
     /// [`Capabilities::auto_stop`](crate::host::Capabilities) says so. After an error it does not, or not reliably:
     /// the conversation stops the card itself then.
     Auto,
+    /// It ends by itself after a count that the host gives: CMD23 with this argument, right before; only where
+    /// [`Capabilities::auto_count`](crate::host::Capabilities) says so.
+    Count(u32),
 }
 
 /// The data phase of a command.

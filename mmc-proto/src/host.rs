@@ -57,6 +57,8 @@ pub struct Capabilities {
     pub self_tuning: bool,
     /// It sends CMD12 by itself after the data when [`Stop::Auto`](crate::command::Stop::Auto) asks for it.
     pub auto_stop: bool,
+    /// It sends CMD23 by itself before the data when [`Stop::Count`](crate::command::Stop::Count) asks for it.
+    pub auto_count: bool,
 }
 
 impl Capabilities {
@@ -76,6 +78,7 @@ impl Capabilities {
             sample_points: 0,
             self_tuning: false,
             auto_stop: false,
+            auto_count: false,
         }
     }
 }

@@ -11,6 +11,8 @@ const DMA: u32 = 1 << 0;
 const COUNT: u32 = 1 << 1;
 /// Transfer mode: CMD12 by the controller.
 const AUTO_CMD12: u32 = 1 << 2;
+/// Transfer mode: CMD23 by the controller, with the argument in [`ARGUMENT_2`](crate::reg::ARGUMENT_2).
+const AUTO_CMD23: u32 = 2 << 2;
 /// Transfer mode: from the card.
 const READ: u32 = 1 << 4;
 /// Transfer mode: several blocks.
@@ -43,8 +45,10 @@ pub(crate) fn word(c: &Command, dma: bool) -> u32 {
         if data.blocks > 1 || data.stop != Stop::None {
             word |= MULTI | COUNT;
         }
-        if data.stop == Stop::Auto {
-            word |= AUTO_CMD12;
+        match data.stop {
+            Stop::Auto => word |= AUTO_CMD12,
+            Stop::Count(_) => word |= AUTO_CMD23,
+            Stop::None | Stop::Manual => {}
         }
     } else if c.gate == Gate::Now && c.busy {
         // What goes out in the middle of data and makes the card busy is what ends them.
@@ -54,7 +58,8 @@ pub(crate) fn word(c: &Command, dma: bool) -> u32 {
 }
 
 /// The error to report: the response's first, then what stopped the data.
-pub(crate) fn first_error(seen: Events, c: &Command) -> Option<(Cause, Phase)> {
+/// `auto`: [`HOST2`](crate::reg::HOST2), which knows more of an automatic command.
+pub(crate) fn first_error(seen: Events, c: &Command, auto: impl FnOnce() -> u32) -> Option<(Cause, Phase)> {
     let has = |e| seen.contains(e);
     let write = c.data.is_some_and(|d| d.dir == Dir::Write);
     Some(if has(Events::CMD_TIMEOUT | Events::CMD_CRC) {
@@ -75,7 +80,15 @@ pub(crate) fn first_error(seen: Events, c: &Command) -> Option<(Cause, Phase)> {
         // The end of the transfer beats its timeout (§2.2.17).
         (Cause::Timeout, if c.data.is_some() { Phase::Data } else { Phase::Busy })
     } else if has(Events::AUTO) {
-        (Cause::Timeout, Phase::Data)
+        // CMD23 comes before the command, CMD12 behind the data.
+        let before = matches!(c.data.map(|d| d.stop), Some(Stop::Count(_)));
+        let cause = match auto() & 0x1e {
+            bits if bits & 1 << 1 != 0 => Cause::Timeout,
+            bits if bits & 1 << 2 != 0 => Cause::Crc,
+            0 => Cause::Timeout,
+            _ => Cause::Framing,
+        };
+        (cause, if before { Phase::Command } else { Phase::Data })
     } else if has(Events::CURRENT) {
         (Cause::Controller, Phase::Bus)
     } else {
@@ -116,6 +129,7 @@ mod tests {
         assert_eq!(word(&Command::read_single_block(5), false), 0x113a_0010);
         assert_eq!(w(Command::read_multiple_block(5, 4, Stop::Auto)), 0x123a_0037);
         assert_eq!(w(Command::write_multiple_block(5, 4, Stop::Manual)), 0x193a_0023);
+        assert_eq!(w(Command::write_multiple_block(5, 4, Stop::Count(4))), 0x193a_002b);
         assert_eq!(
             w(Command::write_multiple_block(5, 1, Stop::Manual)),
             0x193a_0023,
@@ -127,7 +141,7 @@ mod tests {
     fn the_first_error_is_the_cause_and_not_its_consequence() {
         let (read, write) = (Command::read_single_block(0), Command::write_block(0));
         let erase = Command::erase(0);
-        let e = first_error;
+        let e = |seen, c: &Command| first_error(seen, c, || 0);
         assert_eq!(e(Events::COMMAND | Events::TRANSFER, &read), None);
         assert_eq!(e(Events::CMD_TIMEOUT, &read), Some((Cause::Timeout, Phase::Command)));
         assert_eq!(e(Events::CMD_CRC | Events::DATA_TIMEOUT, &read), Some((Cause::Crc, Phase::Command)));

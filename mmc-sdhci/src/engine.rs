@@ -20,15 +20,15 @@ use crate::irq::{IrqHalf, Mailbox, acknowledge};
 use crate::pio::Pio;
 use crate::platform::Platform;
 use crate::reg::{
-    ADMA, ADMA_HIGH, ARGUMENT, BLOCK, CAPS, CAPS_HIGH, COMMAND, Caps, Events, PRESENT, Present, RESPONSE0,
-    SIGNAL_ENABLE, STATUS_ENABLE, VERSION,
+    ADMA, ADMA_HIGH, ARGUMENT, ARGUMENT_2, BLOCK, CAPS, CAPS_HIGH, COMMAND, Caps, Events, HOST2, PRESENT,
+    Present, RESPONSE0, SIGNAL_ENABLE, STATUS_ENABLE, VERSION,
 };
 use crate::reset::{End, Reset, look_again};
 use core::fmt;
 use core::marker::PhantomData;
 use mmc_hal::{Dir, Dma, Mmio, Payload};
 use mmc_proto::bus::{BusConfig, Power};
-use mmc_proto::command::{Command, Gate, Response};
+use mmc_proto::command::{Command, Gate, Response, Stop};
 use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Slot, Supervised, Why};
 use mmc_time::{Duration, Instant};
 
@@ -380,6 +380,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
             let block = shape.blocks << 16 | 7 << 12 | u32::from(shape.block_len & 0xfff);
             // The count counts down, so it is written each time.
             self.regs.write32(BLOCK, block);
+            if let Stop::Count(argument) = shape.stop {
+                self.regs.write32(ARGUMENT_2, argument);
+            }
             if self.pio.is_some() {
                 self.transfers.pio = self.transfers.pio.saturating_add(1);
             } else {
@@ -417,7 +420,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
     /// What every look at a running operation begins with.
     fn trouble(&mut self, op: &Op, phase: Phase) -> Option<Failure> {
         self.collect();
-        if let Some((cause, phase)) = first_error(self.seen, &op.cmd) {
+        if let Some((cause, phase)) = first_error(self.seen, &op.cmd, || self.regs.read32(HOST2)) {
             return Some(self.fail(op, cause, phase));
         }
         if self.seen.intersects(Events::SLOT) {
@@ -513,6 +516,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> Engine for SdhciEngine<M, R, D, P>
         if cmd.tuning && self.tunes() {
             self.begin_tuning(cmd, now);
             return Ok(());
+        }
+        if matches!(cmd.data.map(|d| d.stop), Some(Stop::Count(_))) && !self.can().auto_count {
+            return Err(Cause::Unsupported("sending CMD23 by itself"));
         }
         let bytes = self.load(cmd, data)?;
         // The clock runs; 74 of them and a few more before the first command (§3.3).

@@ -56,7 +56,7 @@
 //! the caller's limit alone.
 //!
 //! # What it does not do
-//! SDMA and the command queue (CQHCI); DDR52 and HS400, which the specification does not have; automatic CMD23; SDIO interrupts; preset values; the version 4 mode with 128-bit descriptors (a controller of version 4
+//! SDMA and the command queue (CQHCI); DDR52 and HS400, which the specification does not have; SDIO interrupts; preset values; the version 4 mode with 128-bit descriptors (a controller of version 4
 //! is driven as one of version 3). What cannot be done is refused with
 //! [`Cause::Unsupported`](mmc_proto::host::Cause), never done halfway.
 #![no_std]

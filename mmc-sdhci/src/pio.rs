@@ -122,7 +122,8 @@ mod tests {
         assert!(!pio.pump(&fake, &mut payload) && !pio.done(), "one block is there");
         *fake.0.borrow_mut() = 3;
         assert!(!pio.pump(&fake, &mut payload) && pio.done());
-        let all: Vec<u8> = (0..4).flat_map(|i| payload.segment(i).unwrap().to_vec()).collect();
+        let all: Vec<u8> =
+            (0..payload.segments()).flat_map(|i| payload.segment(i).unwrap().to_vec()).collect();
         assert_eq!(all, [0x10, 0x11, 0x12, 0x13, 0x14, 0x20, 0x21, 0x22, 0x23, 0x24, 10, 11]);
     }
 

@@ -22,6 +22,8 @@ pub struct Platform {
     pub write_protect: bool,
     /// From the supply's switch to a stable supply.
     pub power_up: Duration,
+    /// Let the controller send CMD23 by itself, where it is of version 3.
+    pub auto_cmd23: bool,
     /// Use ADMA2 where the controller has it; else all data go through the buffer port.
     pub dma: bool,
 }
@@ -37,6 +39,7 @@ impl Platform {
         card_detect: true,
         write_protect: true,
         power_up: Duration::from_millis(35),
+        auto_cmd23: true,
         dma: true,
     };
     /// QEMU's `sdhci-pci`: nothing has to rise.

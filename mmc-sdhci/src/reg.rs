@@ -3,6 +3,8 @@
 use bitflags::bitflags;
 use mmc_time::Duration;
 
+/// The argument of an automatic CMD23 (version 3).
+pub const ARGUMENT_2: u32 = 0x00;
 /// Block size in bits 11:0, SDMA boundary in 14:12, block count in 31:16.
 pub const BLOCK: u32 = 0x04;
 /// The command's argument.

@@ -63,7 +63,7 @@ fn operation() -> impl Strategy<Value = Operation<Buf>> {
             )
         },
     );
-    let stop = prop::sample::select(vec![Stop::None, Stop::Manual, Stop::Auto]);
+    let stop = prop::sample::select(vec![Stop::None, Stop::Manual, Stop::Auto, Stop::Count(8)]);
     let data = (0_u8..64, any::<bool>(), 1_u16..=2048, 1_u32..=64, 0_usize..70_000, stop).prop_map(
         |(index, read, block_len, blocks, len, stop)| {
             let dir = if read { Dir::Read } else { Dir::Write };

@@ -466,6 +466,32 @@ fn a_tuning_that_fails_later_leaves_the_mode() {
     assert_eq!(disk.disk().media(), mmc_block::Media::Same);
 }
 
+/// The controller counts: no CMD23 of the driver's, the same commands on the wire; a count that is not answered is
+/// an error like any other.
+#[test]
+fn a_controller_that_sends_cmd23_by_itself_is_told_the_count() {
+    for way in WAYS {
+        let b = Bench::new(way, Config::FAST, uhs("uhs-64gb"), "");
+        assert!(b.host.capabilities().auto_count);
+        let (card, before) = (b.card.clone(), b.card.with(|c| c.seen(false, 23)));
+        let (mut disk, model, clock) = b.disk();
+        let (data, began) = (pattern(65_536, 9), clock.now());
+        disk.write(64, Buf(data.clone())).unwrap();
+        assert!(disk.read(64, Buf(vec![0; data.len()])).unwrap().0 == data, "{way:?}");
+        assert_eq!(card.with(|c| c.seen(false, 23)) - before, 2, "{way:?}: one for each");
+        assert!(clock.now() > began);
+        let nth = card.with(|c| c.seen(false, 23));
+        for (i, fault) in ["no-answer", "lost", "response-crc"].into_iter().enumerate() {
+            let script: mmc_mock::fault::Script =
+                format!("at CMD23#{}: {fault}", nth + 2 * i as u32).parse().unwrap();
+            card.with(|c| script.rules.into_iter().for_each(|rule| c.add(rule).unwrap()));
+            assert!(disk.read(64, Buf(vec![0; data.len()])).unwrap().0 == data, "{way:?} {fault}");
+            assert_eq!(disk.disk().statistics().retries, i as u64 + 1, "{way:?} {fault}");
+        }
+        assert_eq!(model.violations(), Vec::<String>::new(), "{way:?}");
+    }
+}
+
 #[test]
 fn cards_without_a_fast_mode_are_served_as_before() {
     for way in WAYS {

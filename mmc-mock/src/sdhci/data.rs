@@ -17,8 +17,8 @@ enum Stage {
     Port,
     /// Nothing comes: then these bits rise.
     Fails(Instant, u32),
-    /// The controller's own CMD12 has been answered then, or not.
-    Stopped(Instant, u32),
+    /// The controller's own CMD12 is over then; `Some`: in vain, and whether there was an answer.
+    Stopped(Instant, Option<bool>),
     /// A block of a tuning has passed then; whether it may be right.
     Tap(Instant, bool),
 }
@@ -117,10 +117,12 @@ impl<C: Card> Core<C> {
                 self.data = None;
                 self.raise(bits);
             }
-            Stage::Stopped(_, bits) => {
+            Stage::Stopped(_, failed) => {
                 self.data = None;
-                self.raise(bits);
-                self.busy = bits == 0;
+                self.busy = failed.is_none();
+                if let Some(answered) = failed {
+                    self.auto_failed(answered);
+                }
             }
             Stage::Tap(_, answered) => {
                 let mut block = vec![0; data.len.into()];
@@ -193,15 +195,16 @@ impl<C: Card> Core<C> {
             let answer = self.card.command(12, 0, arrived);
             let right = self.samples_right(self.sampled_at());
             let result = answer.response.filter(|_| right).map(|bits| check(Response::Short, 12, &bits));
-            let bits = match result {
+            let answered = answer.response.is_some();
+            let failed = match result {
                 Some(Ok([word, ..])) => {
                     self.words[7] = word;
-                    0
+                    None
                 }
-                _ => int::AUTO,
+                _ => Some(answered),
             };
-            let clocks = Wire::response_clocks(Response::Short, answer.response.is_some());
-            self.data = Some(Data { stage: Stage::Stopped(arrived + wire.clocks(clocks), bits), ..data });
+            let clocks = Wire::response_clocks(Response::Short, answered);
+            self.data = Some(Data { stage: Stage::Stopped(arrived + wire.clocks(clocks), failed), ..data });
         } else {
             self.data = None;
             // A written phase is over when the card has let DAT0 go; a read one at once.

@@ -285,6 +285,7 @@ pub struct Transfer {
     blocks: u32,
     open_ended: bool,
     auto_stop: bool,
+    auto_count: bool,
     reliable: bool,
     state: State,
     wait: Wait,
@@ -305,6 +306,7 @@ impl Transfer {
             blocks,
             open_ended: blocks > 1 && (options.open_ended || !card.cmd23 || blocks > MOST_COUNTED),
             auto_stop: false,
+            auto_count: false,
             reliable: false,
             state: State::Start,
             wait: Wait::NONE,
@@ -312,10 +314,10 @@ impl Transfer {
             error: None,
         }
     }
-    /// Lets a host that can send CMD12 by itself do so, where one is needed.
+    /// Lets a host that can send CMD12 or CMD23 by itself do so, where one is needed.
     #[must_use]
     pub const fn auto_stop(self, host: &Capabilities) -> Self {
-        Self { auto_stop: host.auto_stop, ..self }
+        Self { auto_stop: host.auto_stop, auto_count: host.auto_count, ..self }
     }
     /// A reliable write (eMMC): each block is old or new after a loss of power, nothing else. Refused by the first
     /// step for a read, for a card without CMD23, and for more than 65,535 blocks.
@@ -371,15 +373,21 @@ impl Transfer {
         if !self.multi() || self.open_ended {
             return self.data();
         }
+        if self.auto_count {
+            return self.data();
+        }
         self.state = State::SetCount;
-        let count = if self.reliable {
+        run(self.count(), COMMAND_LIMIT)
+    }
+
+    /// CMD23.
+    const fn count(&self) -> Command {
+        if self.reliable {
             // At most MOST_COUNTED, as was checked.
-            let blocks = u16::try_from(self.blocks).unwrap_or(u16::MAX);
-            Command::set_block_count_mmc(blocks, CountFlags::RELIABLE, 0)
+            Command::set_block_count_mmc(self.blocks as u16, CountFlags::RELIABLE, 0)
         } else {
             Command::set_block_count(self.blocks)
-        };
-        run(count, COMMAND_LIMIT)
+        }
     }
 
     /// CMD22 where one is needed, else the data command.
@@ -397,10 +405,11 @@ impl Transfer {
 
     /// CMD17, 18, 24 or 25.
     const fn command(&self, address: Address) -> Command {
-        let stop = match (self.open_ended, self.auto_stop) {
-            (false, _) => Stop::None,
-            (true, false) => Stop::Manual,
-            (true, true) => Stop::Auto,
+        let stop = match self.open_ended {
+            false if self.auto_count => Stop::Count(self.count().arg),
+            false => Stop::None,
+            true if self.auto_stop => Stop::Auto,
+            true => Stop::Manual,
         };
         let (arg, blocks) = (address.arg, self.blocks);
         match (self.dir, self.multi()) {

@@ -120,6 +120,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         caps.align = if self.uses_dma() { self.adma.align() as u16 } else { 1 };
         caps.ocr = self.supply().map_or(0, |s| s.1);
         caps.auto_stop = true;
+        caps.auto_count = self.platform.auto_cmd23 && self.caps.v3();
         caps.v1_8 = self.platform.v1_8 && self.caps.v3() && self.caps.supply_1_8();
         caps.timings = if self.caps.high_speed() { Timings::new() } else { Timings::default_only() };
         if caps.v1_8 {
