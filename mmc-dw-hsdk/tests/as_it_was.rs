@@ -88,6 +88,21 @@ const START: u32 = 1 << 31;
 const FOR_EVER: u64 = 1 << 40;
 
 impl Controller {
+    fn at_rest(memory: Memory) -> Self {
+        Self {
+            regs: [0; 0x300 / 4],
+            random: Random(1),
+            mood: Mood::default(),
+            now: 0,
+            due: Vec::new(),
+            start: 0,
+            resets: 0,
+            memory,
+            ring: 0,
+            wide: false,
+            log: Digest(0xcbf2_9ce4_8422_2325),
+        }
+    }
     fn idsts(&self) -> u32 {
         if self.wide { 0x90 } else { 0x8c }
     }
@@ -317,19 +332,8 @@ fn life(platform: Platform, seed: u64, wired: bool, log: &mut Digest) {
     let descriptors = if wide { Ring::wide(window, ring, bytes) } else { Ring::new(window, ring, bytes) };
     let mask = if wide { u64::MAX } else { u32::MAX.into() };
     let dma = MemoryDma::new(memory.clone(), mask);
-    let controller = Controller {
-        regs: [0; 0x300 / 4],
-        random: Random(seed | 1 << 40),
-        mood: Mood::default(),
-        now: 0,
-        due: Vec::new(),
-        start: 0,
-        resets: 0,
-        memory,
-        ring,
-        wide,
-        log: Digest(0xcbf2_9ce4_8422_2325),
-    };
+    let random_of_its_own = Random(seed | 1 << 40);
+    let controller = Controller { random: random_of_its_own, ring, wide, ..Controller::at_rest(memory) };
     let regs = Regs(Arc::new(Mutex::new(controller)));
     {
         let mut c = regs.0.lock().unwrap();
@@ -639,6 +643,30 @@ fn the_driver_does_what_it_did() {
         Platform { biu_hz: 1_000_000, debounce: us(0x100_0000), ..HSDK },
     ] {
         lines.push(format!("{:?} {}", p.check(), p.debounce_clocks()));
+    }
+    // Rings of every size, and what a host with one can do.
+    let memory = Memory::new(0x8000_0000, 0xc000_0000);
+    for bytes in [0, 16, 31, 32, 63, 64, 1024, 8191, 8192, 16_383, 16_384, 32_767, 32_768] {
+        for bus in [0x8000_0000, 0x8000_0010, 0x8000_0008, 0xffff_ffe0, 0xffff_fff0, 1 << 32, u64::MAX - 31] {
+            let shown = |ring: Result<Ring<_>, Cause>| match ring {
+                Ok(ring) => {
+                    let dma = MemoryDma::new(memory.clone(), u32::MAX.into());
+                    let nothing = Regs(Arc::new(Mutex::new(Controller::at_rest(memory.clone()))));
+                    let host = DwEngine::<_, _, _, Buf>::new(nothing, ring, dma, HSDK);
+                    let caps = Host::capabilities(&host);
+                    format!(
+                        "{} blocks, {} segments, {} Hz",
+                        caps.max_blocks,
+                        caps.max_segments,
+                        host.engine().card_hz()
+                    )
+                }
+                Err(why) => why.to_string(),
+            };
+            let window = || memory.window(0x8000_0000, bytes);
+            let both = [shown(Ring::new(window(), bus, bytes)), shown(Ring::wide(window(), bus, bytes))];
+            lines.push(format!("{bytes} bytes at {bus:x}: {both:?}"));
+        }
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/as_it_was.txt");
     let text = lines.join("\n") + "\n";
