@@ -102,6 +102,9 @@ impl Random {
     fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
+    fn of_two(&mut self, a: u64, b: u64) -> u64 {
+        if self.below(2) == 0 { a } else { b }
+    }
 }
 
 /// A conversation of `conversations::all`, with its phases.
@@ -206,7 +209,10 @@ fn bad(
             let r1 = Some(0x0900 | 1 << random.below(32));
             Err(HostError { r1, ..HostError::new(Cause::Timeout, Phase::Data, index) })
         }
-        4 => Ok(Reply { words: [random.next() as u32, 0, 0, 0], bytes: random.below(9) * 64 }),
+        4 => Ok(Reply {
+            words: [random.next() as u32, 0, 0, 0],
+            bytes: random.below(9) * random.of_two(64, 512),
+        }),
         5 => Err(HostError::new(Cause::Unsupported("by the test"), Phase::Submit, index)),
         6 => good
             .map(|r| Reply { words: [r.words[0] & !0x1f00 | (random.below(16) as u32) << 9, 0, 0, 0], ..r }),
@@ -446,6 +452,7 @@ fn hosts() -> Vec<(&'static str, Capabilities, SpeedOptions)> {
         with("four lines", |c, _| c.width = Width::Four),
         with("four lines wanted", |_, o| o.width = Width::Four),
         with("one line", |c, _| c.width = Width::One),
+        with("one line wanted", |_, o| o.width = Width::One),
         with("no sample points", |c, _| c.sample_points = 0),
         with("50 MHz", |c, _| c.max_hz = 50_000_000),
         with("49 MHz", |c, _| c.max_hz = 49_999_999),
