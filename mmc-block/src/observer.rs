@@ -76,7 +76,7 @@ pub struct Statistics {
     /// Requests that ended with an error.
     pub failed: u64,
     /// Requests and whole runs merged into another: without errors, each accepted request is merged or heads a
-    /// command.
+    /// command (or both, where a run was too long for one command, or had too many segments).
     pub merged: u64,
     /// Commands (whole transfer conversations) sent, repetitions included.
     pub commands: u64,

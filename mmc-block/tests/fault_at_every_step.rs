@@ -187,7 +187,7 @@ fn said(backend: Backend, script: &str) -> Vec<(Option<CardStatus>, u16)> {
 
 #[test]
 fn what_the_card_said_is_told_of_what_went_well_too() {
-    for backend in [Backend::Mock, Backend::Dw, Backend::Spi] {
+    for backend in [Backend::Mock, Backend::Dw, Backend::Sdhci, Backend::Spi] {
         for (k, (status, attempts)) in said(backend, "").into_iter().enumerate() {
             let status = status.expect("each command is answered");
             // After a write the last answer is that to CMD13; a read may be stopped in the middle of sending.

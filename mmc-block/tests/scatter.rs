@@ -218,7 +218,7 @@ proptest! {
         faults in faults(),
         most in prop::sample::select(vec![1_u16, 2, 3, 5, 16, 64]),
         policy in prop::sample::select(AnyPolicy::NAMES),
-        backend in prop::sample::select(vec![Backend::Mock, Backend::Dw, Backend::Spi]),
+        backend in prop::sample::select(vec![Backend::Mock, Backend::Dw, Backend::Sdhci, Backend::Spi]),
     ) {
         match backend {
             Backend::Spi => is_an_array(&mut spi(&faults, most, policy), most, acts)?,

@@ -57,12 +57,14 @@ pub mod spi;
 pub mod storage;
 pub mod timing;
 mod wire;
+mod wired;
 pub mod zoo;
 
 pub use clock::{Clock, Wakes};
 pub use host::MockHost;
 pub use memory::{Buf, BufBatch, HeapBatch, Memory, MemoryDma, Movable, Neglect, Window};
 pub use wire::Wire;
+pub use wired::Wired;
 
 /// The example of the page is compiled and run with the other examples.
 #[cfg(doctest)]

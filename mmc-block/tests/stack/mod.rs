@@ -11,10 +11,12 @@ use mmc_mock::fault::{Faulty, Medium, Script};
 use mmc_mock::sdhci::{self, Sdhci};
 use mmc_mock::spi::{Spi, SpiConfig, SpiMode, SpiSd};
 use mmc_mock::timing::Profile;
-use mmc_mock::{Buf, BufBatch, Clock, HeapBatch, Memory, MemoryDma, MockHost, Movable, Wakes, zoo};
+use mmc_mock::{Buf, BufBatch, Clock, HeapBatch, Memory, MemoryDma, MockHost, Movable, Wakes, Wired, zoo};
 use mmc_proto::bus::{Signal, Timing, Width};
+use mmc_proto::command::Command;
 use mmc_proto::host::{
-    Capabilities, Cause, Host, Irq, IrqHandler, Operation, Progress, Slot as SlotState, SubmitError,
+    Capabilities, Cause, Host, HostError, Irq, IrqHandler, Operation, Progress, Slot as SlotState,
+    SubmitError,
 };
 use mmc_proto::machine::Identified;
 use mmc_sched::{AnyPolicy, Flags, Op, Queue, Request, Slot, StreamId};
@@ -38,17 +40,11 @@ pub enum Backend {
 /// Hosts on the SD bus, for a card of any kind.
 pub const BACKENDS: [Backend; 3] = [Backend::Mock, Backend::Dw, Backend::Sdhci];
 
-/// A host, and what has to be done for it between two polls.
+/// A host of any kind.
 pub struct AnyHost<P: Payload = BufBatch> {
-    host: Box<dyn Host<Payload = P>>,
-    line: Option<Line>,
+    host: Wired<P>,
     /// It says that it takes so many segments, and must never be given more.
     pub most: u16,
-}
-
-struct Line {
-    pending: Box<dyn FnMut() -> bool + Send>,
-    next: Box<dyn Fn() -> Instant + Send>,
 }
 
 impl<P: Payload> Host for AnyHost<P> {
@@ -65,22 +61,20 @@ impl<P: Payload> Host for AnyHost<P> {
         self.host.submit(op, until, now)
     }
     fn poll(&mut self, now: Instant) -> Progress<P> {
-        let Some(line) = &mut self.line else { return self.host.poll(now) };
-        (line.pending)();
-        loop {
-            let progress = self.host.poll(now);
-            match progress {
-                // What the driver did may have raised the line again at this instant.
-                Progress::Waiting { .. } if (line.pending)() => {}
-                Progress::Waiting { why, until } => {
-                    return Progress::Waiting { why, until: until.min((line.next)()) };
-                }
-                over => return over,
-            }
-        }
+        self.host.poll(now)
     }
     fn abort(&mut self, now: Instant) {
         self.host.abort(now);
+    }
+    fn prepare(&mut self, command: Command, payload: P) -> Result<(), SubmitError<P>> {
+        assert!(payload.segments() <= self.most.into(), "{command:?} in {} segments", payload.segments());
+        self.host.prepare(command, payload)
+    }
+    fn submit_prepared(&mut self, until: Instant, now: Instant) -> Result<(), HostError> {
+        self.host.submit_prepared(until, now)
+    }
+    fn unprepare(&mut self) -> Option<(Command, P)> {
+        self.host.unprepare()
     }
     fn slot(&mut self, now: Instant) -> SlotState {
         self.host.slot(now)
@@ -96,7 +90,7 @@ fn caps() -> Capabilities {
 impl<P: Movable + 'static> AnyHost<P> {
     pub fn new<C: Card + 'static>(backend: Backend, card: Shared<C>, clock: &Clock) -> Self {
         match backend {
-            Backend::Mock => Self::over(Box::new(MockHost::new(card, caps())), None),
+            Backend::Mock => Self::over(Wired::without_line(MockHost::new(card, caps()))),
             Backend::Dw => {
                 let memory = Memory::new(0x8000_0000, 0xc000_0000);
                 let model = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
@@ -109,9 +103,8 @@ impl<P: Movable + 'static> AnyHost<P> {
                     DwEngine::<_, _, _, P>::split(model.clone(), model.clone(), mailbox, ring, dma, HSDK);
                 let mut half: IrqHalf<Dw<Shared<C>>> = half;
                 let (line, time) = (model.clone(), model);
-                let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
-                let next = Box::new(move || time.next_event());
-                Self::over(Box::new(host), Some(Line { pending, next }))
+                let service = move || line.irq() && half.handle() == Irq::Wake;
+                Self::over(Wired::new(host, service, move || time.next_event()))
             }
             Backend::Sdhci => {
                 let memory = Memory::new(0x8000_0000, 0xc000_0000);
@@ -128,9 +121,8 @@ impl<P: Movable + 'static> AnyHost<P> {
                     mmc_sdhci::Platform::STANDARD,
                 );
                 let (line, time) = (model.clone(), model);
-                let pending = Box::new(move || line.irq() && half.handle() == Irq::Wake);
-                let next = Box::new(move || time.next_event());
-                Self::over(Box::new(host), Some(Line { pending, next }))
+                let service = move || line.irq() && half.handle() == Irq::Wake;
+                Self::over(Wired::new(host, service, move || time.next_event()))
             }
             Backend::Spi => panic!("a card of the SD bus has no SPI wires: Bench::spi"),
         }
@@ -138,11 +130,11 @@ impl<P: Movable + 'static> AnyHost<P> {
 
     pub fn spi<C: SpiMode + Send + 'static>(spi: &Spi<C>) -> Self {
         let wires = Exclusive::new(spi.bus(), spi.chip_select());
-        Self::over(Box::new(SpiEngine::host(wires, SpiSlot(spi.clone()), 25_000_000)), None)
+        Self::over(Wired::without_line(SpiEngine::host(wires, SpiSlot(spi.clone()), 25_000_000)))
     }
 
-    fn over(host: Box<dyn Host<Payload = P>>, line: Option<Line>) -> Self {
-        Self { host, line, most: u16::MAX }
+    fn over(host: Wired<P>) -> Self {
+        Self { host, most: u16::MAX }
     }
 }
 

@@ -12,13 +12,10 @@ use mmc_mock::dw::{Config, Dw};
 use mmc_mock::fault::{Action, Faulty, Medium, Script};
 use mmc_mock::storage::Storage;
 use mmc_mock::timing::Profile;
-use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, Wakes, zoo};
-use mmc_proto::command::Command;
-use mmc_proto::host::{
-    Capabilities, Host, HostError, Irq, IrqHandler, Operation, Progress, Slot, SubmitError,
-};
+use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, Wakes, Wired, zoo};
+use mmc_proto::host::{Host, Irq, IrqHandler};
 use mmc_sched::Limits;
-use mmc_time::{Duration, Instant};
+use mmc_time::Duration;
 use std::fmt;
 
 /// The name of an eMMC 5.1 of any size.
@@ -109,68 +106,8 @@ fn fixed(name: &str, sectors: u64) -> String {
     format!("{name} has {} bytes and no other size; leave --size out, or take a1 or {EMMC}", sectors * 512)
 }
 
-/// A host, and what is done for it as its interrupt.
-pub struct Wired {
-    host: Box<dyn Host<Payload = BufBatch>>,
-    /// Serves a pending interrupt; whether there was one for the driver.
-    service: Box<dyn FnMut() -> bool + Send>,
-    next_event: Box<dyn Fn() -> Instant + Send>,
-}
-
-impl fmt::Debug for Wired {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wired").finish_non_exhaustive()
-    }
-}
-
-impl Host for Wired {
-    type Payload = BufBatch;
-    fn capabilities(&self) -> Capabilities {
-        self.host.capabilities()
-    }
-    fn submit(
-        &mut self,
-        op: Operation<BufBatch>,
-        until: Instant,
-        now: Instant,
-    ) -> Result<(), SubmitError<BufBatch>> {
-        self.host.submit(op, until, now)
-    }
-    fn poll(&mut self, now: Instant) -> Progress<BufBatch> {
-        (self.service)();
-        loop {
-            match self.host.poll(now) {
-                // What the driver did may have raised the line again at this instant.
-                Progress::Waiting { .. } if (self.service)() => {}
-                Progress::Waiting { why, until } => {
-                    return Progress::Waiting { why, until: until.min((self.next_event)()) };
-                }
-                done => return done,
-            }
-        }
-    }
-    fn abort(&mut self, now: Instant) {
-        self.host.abort(now);
-    }
-    fn prepare(&mut self, cmd: Command, payload: BufBatch) -> Result<(), SubmitError<BufBatch>> {
-        self.host.prepare(cmd, payload)
-    }
-    fn submit_prepared(&mut self, until: Instant, now: Instant) -> Result<(), HostError> {
-        self.host.submit_prepared(until, now)
-    }
-    fn unprepare(&mut self) -> Option<(Command, BufBatch)> {
-        self.host.unprepare()
-    }
-    fn slot(&mut self, now: Instant) -> Slot {
-        self.host.slot(now)
-    }
-    fn sdio_interrupt(&mut self, enable: bool) {
-        self.host.sdio_interrupt(enable);
-    }
-}
-
 /// The disk that is served.
-pub type Served = Disk<Wired, Sched, Box<[Tag<Buf>]>>;
+pub type Served = Disk<Wired<BufBatch>, Sched, Box<[Tag<Buf>]>>;
 
 /// All of it, in virtual time.
 pub struct Stack {
@@ -297,7 +234,10 @@ fn assemble<C: Medium + 'static>(
 }
 
 /// The register model with the card in its slot, and the DesignWare driver on it, driven by its interrupt.
-fn wire<C: Card + 'static>(card: Shared<C>, clock: &Clock) -> Result<(Wired, Dw<Shared<C>>), String> {
+fn wire<C: Card + 'static>(
+    card: Shared<C>,
+    clock: &Clock,
+) -> Result<(Wired<BufBatch>, Dw<Shared<C>>), String> {
     // The HSDK's memory as the bus sees it; the IDMAC reaches the lower 4 GiB.
     let memory = Memory::new(0x8000_0000, 0xc000_0000);
     let model = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
@@ -310,15 +250,16 @@ fn wire<C: Card + 'static>(card: Shared<C>, clock: &Clock) -> Result<(Wired, Dw<
         DwEngine::<_, _, _, BufBatch>::split(model.clone(), model.clone(), mailbox, ring, dma, HSDK);
     let mut half: IrqHalf<Dw<Shared<C>>> = half;
     let (line, time) = (model.clone(), model.clone());
-    let service = Box::new(move || line.irq() && half.handle() == Irq::Wake);
-    let next_event = Box::new(move || time.next_event());
-    Ok((Wired { host: Box::new(host), service, next_event }, model))
+    let service = move || line.irq() && half.handle() == Irq::Wake;
+    Ok((Wired::new(host, service, move || time.next_event()), model))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use mmc_hal::Batch;
+    use mmc_proto::command::Command;
+    use mmc_time::Instant;
 
     #[test]
     fn the_next_command_is_prepared_while_one_runs() {
