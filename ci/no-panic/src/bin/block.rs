@@ -3,7 +3,7 @@
 #![no_main]
 use core::marker::PhantomData;
 use mmc_block::{Blocking, Care, Disk, Idle, Init, Settings, Tag, Wipe, identify};
-use mmc_hal::Gather;
+use mmc_hal::{Gather, Scatter};
 use mmc_proto::host::{Capabilities, Supervised};
 use mmc_proto::machine::{CardTraits, Partition};
 use mmc_sched::{AnyPolicy, Op, Policy, Queue, Request, Slot, StreamId};
@@ -12,6 +12,27 @@ use no_panic::{AnyEngine, sink};
 
 type Buffer = [u8; 512];
 type Batch = Gather<Buffer, 4>;
+
+type List = Scatter<[u8; 512], [[u8; 512]; 2]>;
+
+/// A disk of scatter lists.
+fn scattered(policy: AnyPolicy, card: CardTraits) {
+    let host = Supervised::new(AnyEngine::<Gather<List, 4>>(PhantomData), Duration::from_millis(1));
+    let tags = [const { Tag::new() }; 8];
+    let queue = Queue::new([Slot::FREE; 8], policy);
+    let Ok(mut disk) = Disk::new(host, queue, card, Gather::new(), tags, Settings::default(), ()) else {
+        return;
+    };
+    let mut now = Instant::ZERO;
+    while sink(true) {
+        let Ok(list) = Scatter::first([[0; 512]; 2], sink(2)) else { return };
+        let r = Request::new(sink(Op::Read), sink(1), sink(2), StreamId(1));
+        sink(disk.submit(r, list, now).is_ok());
+        sink(disk.poll(now));
+        sink(disk.take_done().map(|done| (done.result.is_ok(), done.status)));
+        now += Duration::from_millis(sink(1));
+    }
+}
 
 static mut SLOTS: [Slot; 64] = [Slot::FREE; 64];
 static mut TAGS: [Tag<Buffer>; 80] = [const { Tag::new() }; 80];
@@ -32,6 +53,9 @@ fn main() {
         block_time: Duration::from_micros(sink(40)),
         unit: 1,
     };
+    if let Ok(policy) = AnyPolicy::by_name(sink("ftb")) {
+        scattered(policy, card);
+    }
     let disk = Disk::new(host, Queue::new(slots, policy), card, Gather::new(), tags, Settings::default(), ());
     let Ok(mut disk) = disk else { return };
     sink(disk.prepare_with(Gather::new()).is_ok());
@@ -80,9 +104,12 @@ fn main() {
     }
     sink(disk.tune(sink("fifo_batch"), sink("1"), Instant::ZERO).is_ok());
     disk.set_nr_requests(sink(4), Instant::ZERO);
-    sink(disk.reclaim(|h| h.reclaim(Instant::ZERO), |b| {
-        sink(b);
-    }));
+    sink(disk.reclaim(
+        |h| h.reclaim(Instant::ZERO),
+        |b| {
+            sink(b);
+        },
+    ));
     let mut blocking = Blocking::new(disk, Timer);
     sink(blocking.read(sink(7), [0; 512]).is_ok());
     sink(blocking.write(sink(7), [0; 512]).is_ok());

@@ -1,7 +1,7 @@
 //! `mmc-hal`: registers, linear DMA, batches.
 #![no_std]
 #![no_main]
-use mmc_hal::{Batch, Dir, Dma, DmaBuf, Gather, Lent, LentEntry, Linear, Mmio, Volatile};
+use mmc_hal::{Batch, Dir, Dma, DmaBuf, Gather, Lent, LentEntry, Linear, Mmio, Payload, Scatter, Volatile};
 use no_panic::sink;
 
 static mut MEMORY: [u8; 4096] = [0; 4096];
@@ -38,6 +38,12 @@ fn main() {
         let mut l = Lent::new(slots);
         sink(dma.map(&mut l, sink(0), sink(512), Dir::Write).is_ok());
         fill(&mut l, buf);
+        if let Some(Ok(mut list)) = l.pop().map(|buf| Scatter::first([buf], sink(1))) {
+            sink(dma.map(&mut list, sink(0), sink(512), Dir::Write).is_ok());
+            let mut g: Gather<_, 2> = Gather::new();
+            sink(g.push(list, sink(0), sink(512)).is_ok());
+            sink((g.segments(), g.bytes(), dma.map(&mut g, sink(0), sink(512), Dir::Read).is_ok()));
+        }
     }
 }
 no_panic::program!(main);
