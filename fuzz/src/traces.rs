@@ -6,6 +6,7 @@ use mmc_lab::analysis::{Analysis, Options};
 use mmc_lab::replay::order::{Settings, verify};
 use mmc_lab::replay::plan::{After, plan};
 use mmc_lab::trace::model::{Event, Line};
+use mmc_lab::trace::order::Ordered;
 use mmc_lab::{blame, csv, dmesg, fit, trace};
 use std::io::{self, BufRead, Cursor, Write};
 
@@ -21,20 +22,36 @@ fn lines(input: &mut dyn BufRead) -> (Vec<Line>, io::Result<()>) {
     (lines, end)
 }
 
-/// Whatever was read is explained, planned and ordered.
+/// Whatever was read is put in order, explained, planned and ordered.
 fn used(lines: Vec<Line>) {
     let mut analysis = Analysis::recording(ALL);
+    let (mut order, mut put) = (Ordered::default(), 0);
     let mut events: Vec<Event> = Vec::new();
+    let mut take = |order: &mut Ordered, analysis: &mut Analysis| {
+        while let Some(event) = order.due().cloned() {
+            order.pop();
+            analysis.push(&event);
+            events.push(event);
+        }
+    };
     for line in lines {
         match line {
             Line::Event(event) => {
-                analysis.push(&event);
-                events.push(event);
+                put += 1;
+                order.put(event);
+                take(&mut order, &mut analysis);
             }
-            Line::Lost(_) => analysis.lose_track(),
+            Line::Lost(_) => {
+                order.end();
+                take(&mut order, &mut analysis);
+                analysis.lose_track();
+            }
             Line::Clock(_) | Line::Other | Line::Odd => {}
         }
     }
+    order.end();
+    take(&mut order, &mut analysis);
+    assert_eq!(events.len(), put, "each comes out once");
     let report = analysis.finish();
     for v in &report.victims {
         assert_eq!(v.wait, v.tag_wait + v.sched_wait + v.service, "{v:?}");
