@@ -246,7 +246,7 @@ where
         self.core.closing = true;
     }
     /// Of [`prepare_power_off`](Self::prepare_power_off): `Some` when it is over; false when the cache was not stored, or
-    /// the card not told, in time.
+    /// the card not told, in time, or when the card is gone or has lost its cache on the way.
     pub fn power_may_go(&self) -> Option<bool> {
         match self.stage {
             Stage::Left(well) => Some(well),
@@ -414,7 +414,9 @@ where
             return Some(Next::Lent);
         }
         if let Stage::Farewell(_) = self.stage {
-            self.stage = Stage::Left(self.minder.idle());
+            // A card that is gone has stored nothing more, nor one that lost its supply what was in its cache.
+            let kept = self.minder.media == Media::Same && !self.core.cache_lost;
+            self.stage = Stage::Left(kept && self.minder.idle());
         }
         if self.core.stopped().is_some() || self.stage == Stage::Suspended {
             return Some(Next::Idle);

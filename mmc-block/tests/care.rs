@@ -429,6 +429,43 @@ fn a_prepared_power_off_stores_what_it_can_in_time_and_says_so() {
 }
 
 #[test]
+fn a_power_off_does_not_say_well_of_a_cache_that_was_lost_on_the_way() {
+    // Something is in the cache; then a write hangs, or the card falls silent or is taken out, before the supply goes or while
+    // it is told.
+    let frames = |writes: u64| {
+        let mut b = emmc("", true);
+        (0..writes).for_each(|i| drop(b.one(write(64 + i * 100, 8), 5)));
+        b.card.with(|c| c.frames())
+    };
+    let (hangs, flushes) = (frames(1), frames(2));
+    for (frame, fault, ms) in [
+        // The write, or the flush, hangs: identified anew, in time and not.
+        (hangs, "busy forever", 5000),
+        (hangs + 1, "busy forever", 5000),
+        (hangs + 1, "busy forever", 400),
+        (hangs + 1, "busy forever", 100),
+        (flushes, "busy forever", 5000),
+        (flushes, "busy forever", 100),
+        (hangs, "remove", 5000),
+        (hangs + 1, "remove", 5000),
+        (flushes, "remove", 5000),
+        (hangs + 1, "power-loss none", 5000),
+    ] {
+        let mut b = emmc(&format!("at frame {frame}: {fault}"), true);
+        b.card.with(|c| c.card_mut().expect_loss(true));
+        assert_eq!(b.one(write(64, 8), 5).result, Ok(()));
+        let late = b.disk.submit(write(164, 8), buf(&write(164, 8), 5), b.now).unwrap();
+        let begin = b.now;
+        b.disk.prepare_power_off(begin + Duration::from_millis(ms), begin);
+        b.run();
+        let (well, done) = (b.disk.power_may_go(), b.disk.take(late).unwrap());
+        let kept = stored(&b, 64) == 5 && (done.result.is_err() || stored(&b, 164) == 5);
+        assert!(well.is_some(), "{fault} at {frame}, {ms} ms");
+        assert!(kept || well == Some(false), "{fault} at {frame}, {ms} ms: {well:?}, {:?}", done.result);
+    }
+}
+
+#[test]
 fn the_steps_of_an_identification_are_timed() {
     let card = Shared::new(SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap());
     let mut host = MockHost::new(card, caps());
