@@ -44,6 +44,8 @@ const SETTLE_ROUNDS: usize = 8;
 const EARLY: u64 = 10_000_000;
 /// See [`EARLY`].
 const EARLY_EVENTS: u64 = 1024;
+/// Issues remembered that took the completion before them.
+const CAUGHT: usize = 64;
 
 /// Longest waits kept, however many reach the threshold.
 const VICTIMS: usize = 1 << 16;
@@ -220,6 +222,10 @@ pub struct Analysis {
     early: VecDeque<(u64, Event)>,
     /// How many of them had theirs come.
     early_matched: u64,
+    /// One of them was of a request queued before it, so clocks do disagree.
+    disagree: bool,
+    /// While nothing shows that: the latest issues that took a completion from before their request.
+    caught: VecDeque<Event>,
     pushed: u64,
     longest: BTreeMap<(u64, Reverse<u64>), Victim>,
     forgotten: u64,
@@ -255,6 +261,8 @@ impl Analysis {
             deferred: Vec::new(),
             early: VecDeque::new(),
             early_matched: 0,
+            disagree: false,
+            caught: VecDeque::new(),
             pushed: 0,
             longest: BTreeMap::new(),
             forgotten: 0,
@@ -382,12 +390,28 @@ impl Analysis {
         for event in waiting {
             if event.kind == Kind::Complete && event.sectors > 0 && !self.tracker.is_ready(&event) {
                 self.outstanding -= 1;
+                if self.is_stray(&event) {
+                    continue;
+                }
                 self.answer(&event, event.at);
                 self.early.push_back((self.pushed, event));
             } else {
                 self.apply(&event);
             }
         }
+    }
+
+    /// Whether the request of this completion was ended by an earlier one. Then that was a stray one (of a request from
+    /// before the trace, say), and this one must not end the next request of the same sectors in its turn.
+    fn is_stray(&mut self, event: &Event) -> bool {
+        let same = |e: &Event| (e.sector, e.sectors) == (event.sector, event.sectors) && e.rwbs == event.rwbs;
+        let place = if self.disagree { None } else { self.caught.iter().position(same) };
+        let stray = place.and_then(|place| self.caught.remove(place)).is_some();
+        if stray {
+            self.early_matched -= 1;
+            self.unmatched += 1;
+        }
+        stray
     }
 
     /// The issue of the oldest early completion does not come.
@@ -408,6 +432,11 @@ impl Analysis {
         let place = self.early.iter().position(|(_, event)| same(event));
         if let Some((_, event)) = place.and_then(|place| self.early.remove(place)) {
             self.early_matched += 1;
+            self.disagree |= self.tracker.began(issue).is_some_and(|at| at <= event.at);
+            if self.caught.len() == CAUGHT {
+                self.caught.pop_front();
+            }
+            self.caught.push_back(issue.clone());
             let at = event.at.max(issue.at);
             self.answer(&event, at);
             self.track(&event, at, 0, 0);

@@ -322,10 +322,16 @@ fn a_completion_with_a_stamp_before_its_issue_ends_its_request_all_the_same() {
         skewed.sort_by_key(|e| e.at);
         let found = analyse(&skewed, ALL);
         check(&found);
-        assert_eq!((found.unfinished, found.requests), (whole.unfinished, whole.requests), "{behind}");
-        let n = |r: &Report| Class::ALL.map(|class| r.classes.get(class).n);
-        assert_eq!(n(&found), n(&whole), "{behind}");
-        let longest = |r: &Report| r.victims.iter().map(|v| v.wait).max().unwrap();
+        // Until something shows that the clocks disagree, a second completion before its request looks like the true end of
+        // the first request, whose own completion looks like one from before the trace: one request (of two bios) is missed so.
+        let missed = u64::from(behind > 5_000_000);
+        assert_eq!(found.requests, whole.requests, "{behind}");
+        assert_eq!(found.unfinished, whole.unfinished + missed, "{behind}");
+        assert_eq!(found.unmatched, whole.unmatched + missed, "{behind}");
+        let n = |r: &Report| Class::ALL.iter().map(|&class| r.classes.get(class).n).sum::<u64>();
+        assert!(n(&whole) - n(&found) <= 2 * missed, "{behind}: {} of {}", n(&found), n(&whole));
+        let ended = |v: &&mmc_lab::analysis::Victim| v.completed.is_some();
+        let longest = |r: &Report| r.victims.iter().filter(ended).map(|v| v.wait).max().unwrap();
         assert!(longest(&found).abs_diff(longest(&whole)) <= behind, "{behind}");
         assert_eq!(found.clock.early > 0, behind > 5_000_000, "{behind}: {:?}", found.clock);
         let told = found.clock.advice().is_some_and(|a| a.contains("before the issue of their request"));
@@ -362,4 +368,35 @@ fn memory_does_not_grow_with_the_trace() {
     };
     let (small, large) = (most("8M"), most("40M"));
     assert!(large < small + (6 << 20), "{small} for 8 MiB, {large} for 40 MiB");
+}
+
+/// A request of one task for eight sectors: queued, and what follows a microsecond after each other, done at `done`.
+fn request(sector: u64, at: u64, done: u64) -> Vec<Event> {
+    let kinds = [Kind::BioQueue, Kind::GetRq, Kind::Insert, Kind::Issue, Kind::Complete];
+    let stamps = [at, at + 1000, at + 2000, at + 3000, done];
+    let (task, rwbs): (Arc<str>, Arc<str>) = (Arc::from("a"), Arc::from("WS"));
+    let event = |(kind, at)| Event {
+        at,
+        kind,
+        dev: (8, 0),
+        task: task.clone(),
+        pid: 7,
+        rwbs: rwbs.clone(),
+        sector,
+        sectors: 8,
+    };
+    kinds.into_iter().zip(stamps).map(event).collect()
+}
+
+#[test]
+fn a_stray_completion_does_not_end_the_writes_of_the_same_sectors_that_follow() {
+    // The trace begins while a write is on its way; the same sectors are written again and again, as the end of a log is.
+    let mut events: Vec<Event> =
+        (0..200).flat_map(|k| request(64, 1_000_000 * k, 1_000_000 * k + 700_000)).collect();
+    events.drain(..4);
+    let report = analyse(&events, ALL);
+    check(&report);
+    let done: Vec<u64> = report.victims.iter().filter(|v| v.completed.is_some()).map(|v| v.service).collect();
+    let right = done.iter().filter(|&&s| s == 697_000).count();
+    assert!(right >= 198, "{right} of {}", done.len());
 }

@@ -125,6 +125,12 @@ impl Tracker {
         }
     }
 
+    /// When the request that `issue` sent began.
+    pub(crate) fn began(&self, issue: &Event) -> Option<u64> {
+        let slot = self.find(issue, |r| r.issued.is_some())?;
+        self.get(slot).map(|r| r.first)
+    }
+
     /// Takes in one event of the task with place `owner`; `busy` is the number of requests outstanding before it.
     pub(crate) fn apply(&mut self, event: &Event, owner: usize, busy: u64) -> Step {
         match event.kind {
