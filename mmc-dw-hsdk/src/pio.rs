@@ -142,7 +142,8 @@ mod tests {
         pio.pump(&regs, &mut payload, Instant::from_secs(1));
         assert!(pio.done());
         assert_eq!(pio.moved, Instant::from_secs(1));
-        let all: Vec<u8> = (0..4).flat_map(|i| payload.segment(i).unwrap().to_vec()).collect();
+        let all: Vec<u8> =
+            (0..payload.segments()).flat_map(|i| payload.segment(i).unwrap().to_vec()).collect();
         assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 0xee, 0xee]);
         pio.pump(&Fake(9, RefCell::default()), &mut payload, Instant::ZERO); // touches nothing
     }
