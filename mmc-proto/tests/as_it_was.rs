@@ -489,19 +489,7 @@ fn oddities() -> Vec<Change> {
         change("functions of SDIO alone", |t| t.io = Some((7, false))),
         change("functions of SDIO and memory", |t| t.io = Some((0, true))),
     ];
-    for timing in [
-        Timing::Default,
-        Timing::High,
-        Timing::Sdr12,
-        Timing::Sdr25,
-        Timing::Sdr50,
-        Timing::Ddr50,
-        Timing::Sdr104,
-        Timing::Ddr52,
-        Timing::Hs200,
-        Timing::Hs400,
-        Timing::Hs400Es,
-    ] {
+    for timing in wire::TIMINGS {
         all.push(change(format!("refuses {timing:?}"), move |t| t.refuses.push(timing)));
         all.push(change(format!("deaf in {timing:?}"), move |t| t.deaf.push(timing)));
         all.push(change(format!("garbled in {timing:?}"), move |t| t.garbled.push(timing)));
