@@ -118,8 +118,10 @@ impl Order {
     }
 }
 
-/// Half a node: one cache line. Each slot has room for one, which is used by whatever tree needs it.
+/// Half a node: one cache line, also where a `u64` may stand at any multiple of four (i686). Each slot has room for one, which is
+/// used by whatever tree needs it.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Half {
     /// `MAX` where there is no entry. In an inner node a bound: nothing of that child is below its key (of the first
     /// child it says nothing), nothing of the children before it above.
