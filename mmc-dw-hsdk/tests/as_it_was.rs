@@ -474,7 +474,7 @@ fn live(
                     let back = match &done.payload {
                         Returned::Back(buf) => format!(
                             "{:?}",
-                            buf.0.iter().fold(buf.0.len(), |s, b| s.wrapping_mul(31) + usize::from(*b))
+                            buf.0.iter().fold(buf.0.len() as u64, |s, b| s.wrapping_mul(31) + u64::from(*b))
                         ),
                         Returned::None => "nothing".into(),
                         Returned::Quarantined => "kept".into(),
