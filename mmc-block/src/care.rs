@@ -260,7 +260,7 @@ impl<B> Keeper<B> {
         let secure = |kind: MmcEraseKind, broken| {
             e.is_some() && kind.offered(e) && !never(Avoid::ERASE | Avoid::SECURE_ERASE | broken)
         };
-        let erase = secure(MmcEraseKind::SecureErase, Avoid::empty()) && unit > 0;
+        let erase = secure(MmcEraseKind::SecureErase, Avoid::empty());
         let units = MAX_DISCARD.checked_div(unit).unwrap_or(0).max(1).saturating_mul(unit);
         Features {
             cache: self.cache_on,
@@ -473,7 +473,7 @@ impl<B> Keeper<B> {
         let id = match (&self.card.registers, &other.registers) {
             (Registers::Sd(a), Registers::Sd(b)) => a.cid == b.cid && a.csd == b.csd,
             (Registers::Mmc(a), Registers::Mmc(b)) => a.cid == b.cid,
-            (Registers::None, Registers::None) => true,
+            // One without memory has nothing that could be the same.
             _ => false,
         };
         id && self.card.traits.blocks == other.traits.blocks

@@ -16,50 +16,31 @@ pub enum Place {
 /// Sees each step of each request, at the instant it happens; every method does nothing by default. A request
 /// is shown as the scheduler knows it (FUA and PREFLUSH stripped for a card without a volatile cache). The
 /// names in brackets are the kernel's tracepoints for the same step.
+#[allow(unused_variables, reason = "nothing is done by default")]
 pub trait Observer {
     /// Accepted (`block_bio_queue`).
-    fn queued(&mut self, ticket: Ticket, request: &Request, now: Instant) {
-        let _ = (ticket, request, now);
-    }
+    fn queued(&mut self, ticket: Ticket, request: &Request, now: Instant) {}
     /// It found no tag and waits for one.
-    fn waits(&mut self, ticket: Ticket, request: &Request, now: Instant) {
-        let _ = (ticket, request, now);
-    }
+    fn waits(&mut self, ticket: Ticket, request: &Request, now: Instant) {}
     /// It got a tag (`block_getrq`).
-    fn got_tag(&mut self, ticket: Ticket, request: &Request, now: Instant) {
-        let _ = (ticket, request, now);
-    }
+    fn got_tag(&mut self, ticket: Ticket, request: &Request, now: Instant) {}
     /// It entered the scheduler on its own (`block_rq_insert`).
-    fn inserted(&mut self, ticket: Ticket, request: &Request, now: Instant) {
-        let _ = (ticket, request, now);
-    }
+    fn inserted(&mut self, ticket: Ticket, request: &Request, now: Instant) {}
     /// It was merged without taking a tag, into the run that has the tag of `head`
     /// (`block_bio_backmerge`, `block_bio_frontmerge`).
-    fn merged(&mut self, ticket: Ticket, request: &Request, head: Ticket, place: Place, now: Instant) {
-        let _ = (ticket, request, head, place, now);
-    }
+    fn merged(&mut self, ticket: Ticket, request: &Request, head: Ticket, place: Place, now: Instant) {}
     /// The run that had the tag of `ticket` was joined to the one that has the tag of `head`; the tag of
     /// `ticket` is free (`block_rq_merge`).
-    fn absorbed(&mut self, ticket: Ticket, request: &Request, head: Ticket, now: Instant) {
-        let _ = (ticket, request, head, now);
-    }
+    fn absorbed(&mut self, ticket: Ticket, request: &Request, head: Ticket, now: Instant) {}
     /// The scheduler gave out a run, or it is about to be sent again (`block_rq_issue`).
-    fn issued(&mut self, head: Ticket, run: &Run, now: Instant) {
-        let _ = (head, run, now);
-    }
+    fn issued(&mut self, head: Ticket, run: &Run, now: Instant) {}
     /// Its command went to the host.
-    fn started(&mut self, head: Ticket, run: &Run, now: Instant) {
-        let _ = (head, run, now);
-    }
+    fn started(&mut self, head: Ticket, run: &Run, now: Instant) {}
     /// Its command ended (`block_rq_complete`); the requests in it follow as [`completed`](Self::completed),
     /// but for those that are sent again.
-    fn ended(&mut self, head: Ticket, run: &Run, ok: bool, now: Instant) {
-        let _ = (head, run, ok, now);
-    }
+    fn ended(&mut self, head: Ticket, run: &Run, ok: bool, now: Instant) {}
     /// A request is over.
-    fn completed(&mut self, ticket: Ticket, request: &Request, ok: bool, now: Instant) {
-        let _ = (ticket, request, ok, now);
-    }
+    fn completed(&mut self, ticket: Ticket, request: &Request, ok: bool, now: Instant) {}
 }
 
 /// Nobody looks.

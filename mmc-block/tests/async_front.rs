@@ -571,6 +571,53 @@ fn handles_runners_and_requests_are_send() {
     drop(movable(disk.submit(read(0, 1), Buf(vec![0; 512])).unwrap()));
 }
 
+#[test]
+fn whatever_is_printed_for_debugging_says_what_it_is_and_shows_nobodys_data() {
+    let shows = |thing: &dyn std::fmt::Debug, name: &str, more: &str| {
+        let text = format!("{thing:?}");
+        assert!(text.starts_with(name) && text.contains(more), "{text}");
+        assert!(!text.contains("221, 221"), "{name} prints data: {text}");
+    };
+    let secret = || Buf(vec![221; 512]);
+    let ((_, lock), env) = (fake("bfq", 4), Virtual::default());
+    let disk = Handle::new(&lock, &env);
+    let flight = disk.submit(write(7, 1), secret()).unwrap();
+    shows(&disk, "Handle", "");
+    shows(&disk.runner(), "Runner", "");
+    shows(&flight, "InFlight", "ticket: Some(");
+    shows(&*lock.0.lock().unwrap(), "Async { disk: Disk { core: Core { scheduler: \"bfq\"", "outstanding: 1");
+    let refused = disk.with(|d, now| d.submit(write(SECTORS, 1), secret(), now)).unwrap_err();
+    shows(&refused, "Refused", "OutOfRange");
+    let done = disk.with(|d, mut now| {
+        while let Next::Wait { until, .. } = d.poll(now) {
+            shows(d, "Disk", "running: Some(Run");
+            now = until;
+        }
+        d.take(flight.ticket().unwrap()).unwrap()
+    });
+    shows(&done, "Done", "attempts: 1");
+    shows(&mmc_block::Tag::<Buf>::new(), "Tag", "state: None");
+    shows(&mmc_block::Failed { error: Failure::Lost, buffer: Some(secret()) }, "Failed", "Lost");
+    shows(&mmc_block::Unserved { error: Unheard::Cut, payload: Some(secret()) }, "Unserved", "Cut");
+    let id = *stack::Bench::new(stack::Backend::Mock, stack::emmc_card(""), false, "none")
+        .unwrap()
+        .disk
+        .card()
+        .unwrap();
+    shows(&InPartition::transfer(&id, Partition::Boot1, Dir::Read, 0, 1).unwrap(), "InPartition", "Select");
+    let queue = Queue::new(vec![Slot::FREE; 2], AnyPolicy::by_name("ftb").unwrap());
+    let core: mmc_block::Core<_, _, Buf> = mmc_block::Core::new(
+        queue,
+        card(),
+        mmc_block::Limits { max_blocks: 8, max_segments: 1 },
+        tags(2),
+        settings(2),
+        (),
+    )
+    .unwrap();
+    shows(&mmc_block::Served::new(core), "Served { core: Core { scheduler: \"ftb\"", "slot");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

@@ -1,11 +1,18 @@
 //! What happens to requests when a command fails, when the host cannot let go, and at the end.
 
 mod common;
+mod stack;
 
 use common::*;
-use mmc_block::{BlockError, Next, Refusal, Settings, Stopped};
-use mmc_sched::{MqDeadline, NoSched, Policy};
+use mmc_block::{BlockError, Media, Next, Refusal, Settings, Stopped};
+use mmc_mock::Clock;
+use mmc_mock::card::{MmcCard, MmcConfig, SdCard, SdConfig, Shared};
+use mmc_mock::fault::{Action, Faulty, Medium};
+use mmc_mock::timing::Profile;
+use mmc_mock::zoo;
+use mmc_sched::{Flags, MqDeadline, NoSched, Op, Policy};
 use mmc_time::Instant;
+use stack::{AnyHost, Backend, Bench, Door, req, script};
 
 const T0: Instant = Instant::ZERO;
 
@@ -177,4 +184,54 @@ fn a_shutdown_stays_one_whatever_happens_with_the_buffers() {
     assert!(disk.reclaim(Plain::reclaim, |_| back += 1));
     assert_eq!((back, disk.core().stopped()), (1, Some(Stopped::Shutdown)));
     assert_eq!(disk.poll(T0), Next::Idle);
+}
+
+/// What a disk says of the card it finds when it wakes up, in a slot without a switch: it was put to sleep with the first of
+/// them, and the second was put in meanwhile.
+fn after_a_sleep<C: Medium + 'static>(before: C, after: C) -> Media {
+    let faulty = Faulty::with_others(before, vec![after], script("")).unwrap();
+    let (card, clock) = (Shared::new(faulty), Clock::new());
+    let mut host = AnyHost::new(Backend::Mock, card.clone(), &clock);
+    host.blind = true;
+    let door = Door::new(move |f| card.with(f));
+    let mut b = Bench::over(host, door, clock, false, "none", mmc_mock::Buf(vec![0; 512]), |_| ()).unwrap();
+    let w = req(Op::Write, 5, 1, Flags::empty(), 1);
+    assert_eq!(b.one(w, 7).result, Ok(()));
+    b.disk.suspend();
+    b.run();
+    let now = b.clock.now();
+    b.card.with(|c| c.act(&Action::Swap(0), now));
+    // Submitted while it sleeps: it is for the card from before.
+    let asleep = b.submit(w, 8).unwrap();
+    b.disk.resume();
+    b.run();
+    let (media, same) = (b.disk.media(), b.disk.media() == Media::Same);
+    let done = b.disk.take(asleep).unwrap();
+    let told = if same { Ok(()) } else { Err(BlockError::Stopped(Stopped::MediaChanged)) };
+    assert_eq!((done.result, b.stored(5)), (told, if same { 8 } else { 0 }));
+    assert_eq!(b.disk.core().generation(), u32::from(!same));
+    media
+}
+
+#[test]
+fn a_card_is_the_same_if_every_register_that_names_it_says_so() {
+    let sd = |change: fn(&mut SdConfig)| {
+        let mut config = SdConfig::new(Profile::ideal(), 1);
+        change(&mut config);
+        SdCard::new(config).unwrap()
+    };
+    assert_eq!(after_a_sleep(sd(|_| ()), sd(|_| ())), Media::Same);
+    assert_eq!(after_a_sleep(sd(|_| ()), sd(|c| c.identity.serial += 1)), Media::New);
+    // A counterfeit is as large as its CSD says, and has the same CID as all of its kind.
+    assert_eq!(after_a_sleep(sd(|_| ()), sd(|c| c.sectors /= 2)), Media::New);
+    let mmc = |change: fn(&mut MmcConfig)| {
+        let mut config: MmcConfig = zoo::mmc("aaru-emmc51-62gb", Profile::ideal(), 1).unwrap();
+        change(&mut config);
+        MmcCard::new(config).unwrap()
+    };
+    // SEC_COUNT, bytes 212 to 215: its size is not in the CSD.
+    let smaller = |c: &mut MmcConfig| c.ext_csd.as_mut().unwrap()[214] -= 1;
+    assert_eq!(after_a_sleep(mmc(|_| ()), mmc(|_| ())), Media::Same);
+    assert_eq!(after_a_sleep(mmc(|_| ()), mmc(|c| c.cid[13] ^= 1)), Media::New);
+    assert_eq!(after_a_sleep(mmc(|_| ()), mmc(smaller)), Media::New);
 }

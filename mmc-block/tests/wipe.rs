@@ -7,10 +7,13 @@ mod stack;
 
 use mmc_block::{BlockError, Blocking, Done, Idle, Refusal, Stopped, Ticket, Wipe};
 use mmc_mock::card::{MmcCard, MmcConfig};
-use mmc_mock::fault::Faulty;
+use mmc_mock::fault::{Faulty, Medium};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, Clock, zoo};
+use mmc_proto::machine::{Identified, MmcPart, Registers, SdPart};
 use mmc_proto::quirk::Avoid;
+use mmc_proto::register::SsrInfo;
+use mmc_proto::register::ext_csd::{ERASED_MEM_CONT, EXT_CSD_REV, Field, SEC_FEATURE_SUPPORT};
 use mmc_sched::{Flags, Op, Request};
 use mmc_time::{Duration, Instant};
 use stack::{BACKENDS, Backend, Bench, emmc_card, req, script, sd_card};
@@ -117,6 +120,118 @@ fn what_a_card_lacks_or_a_range_that_does_not_fit_is_refused() {
     let mut b = Bench::new(Backend::Mock, of_the_zoo("kingston-v10008"), false, "none").unwrap();
     assert_eq!(b.ask(Wipe::SecureTrim, 0, 8), Err(Refusal::NotOffered(Wipe::SecureTrim)));
     assert_eq!(b.wipe(Wipe::SecureErase, 0, b.disk.core().features().unit).result, Ok(()));
+}
+
+/// What a disk offers of an eMMC that can all, after `tweak`: discard, zeroes, secure erase, secure trim, sanitize.
+fn offered(tweak: impl FnOnce(&mut Identified)) -> String {
+    let b = Bench::odd(Backend::Mock, emmc_card(""), false, "none", tweak).unwrap();
+    let f = *b.disk.core().features();
+    let all = [
+        (f.discard.is_some(), 'd'),
+        (f.write_zeroes.is_some(), 'z'),
+        (f.secure_erase.is_some(), 'e'),
+        (f.secure_trim.is_some(), 't'),
+        (f.sanitize, 's'),
+    ];
+    all.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect()
+}
+
+fn with_register(id: &mut Identified, fields: &[(Field, u64)]) {
+    let Registers::Mmc(MmcPart { ext_csd: Some(e), .. }) = &mut id.registers else { panic!("{id:?}") };
+    fields.iter().for_each(|(field, value)| e.set(*field, *value));
+}
+
+#[test]
+fn each_quirk_takes_away_what_it_is_about_and_nothing_else() {
+    for (avoid, left) in [
+        (Avoid::empty(), "dzets"),
+        (Avoid::ERASE, ""),
+        // There are two ways to discard.
+        (Avoid::TRIM, "des"),
+        (Avoid::DISCARD, "dzets"),
+        (Avoid::TRIM | Avoid::DISCARD, "es"),
+        (Avoid::SECURE_ERASE, "dz"),
+        (Avoid::SECURE_ERASE | Avoid::TRIM, "d"),
+        (Avoid::all() - Avoid::ERASE - Avoid::TRIM - Avoid::DISCARD - Avoid::SECURE_ERASE, "dzets"),
+    ] {
+        assert_eq!(offered(|id| id.avoid = avoid), left, "{avoid:?}");
+    }
+    let sd = |avoid, class_5: bool| {
+        let tweak = |id: &mut Identified| {
+            id.avoid = avoid;
+            let Registers::Sd(sd) = &mut id.registers else { panic!("{id:?}") };
+            let mut info = sd.csd.info();
+            assert_ne!(info.ccc & 1 << 5, 0);
+            // All other classes, or this one alone.
+            info.ccc = if class_5 { 1 << 5 } else { 0xfff & !(1 << 5) };
+            sd.csd = info.emit();
+        };
+        let b = Bench::odd(Backend::Mock, sd_card(""), false, "none", tweak).unwrap();
+        let f = *b.disk.core().features();
+        assert_eq!((f.write_zeroes, f.secure_erase, f.secure_trim, f.sanitize), (None, None, None, false));
+        f.discard.is_some()
+    };
+    assert!(sd(Avoid::empty(), true) && sd(Avoid::all() - Avoid::ERASE, true));
+    assert!(!sd(Avoid::ERASE, true) && !sd(Avoid::empty(), false));
+}
+
+#[test]
+fn what_is_offered_is_what_the_registers_say() {
+    const ALL: u64 = 0x55;
+    for (sec, rev, erased, left) in [
+        (ALL, 8, 0, "dzets"),
+        (0, 8, 0, "d"),
+        (0, 5, 0, ""),
+        (0x01, 8, 0, "de"),
+        (0x10, 8, 0, "dz"),
+        (0x11, 8, 0, "dzet"),
+        (0x40, 8, 0, "ds"),
+        // All bits but the one of sanitize.
+        (0xbf, 8, 0, "dzet"),
+        // What reads as ones when it was erased.
+        (ALL, 8, 1, "dets"),
+        // Before revision 6 a trim is all there is.
+        (ALL, 5, 0, "dzets"),
+        (ALL & !0x10, 5, 0, "es"),
+    ] {
+        let fields = [(SEC_FEATURE_SUPPORT, sec), (EXT_CSD_REV, rev), (ERASED_MEM_CONT, erased)];
+        assert_eq!(offered(|id| with_register(id, &fields)), left, "{sec:#x}, revision {rev}, {erased}");
+    }
+    // A card older than these registers.
+    let forget = |id: &mut Identified| {
+        let Registers::Mmc(mmc) = &mut id.registers else { panic!("{id:?}") };
+        mmc.ext_csd = None;
+    };
+    assert_eq!(offered(forget), "");
+}
+
+/// The argument of CMD38 that a discard, or something else, of this card comes to.
+fn erase<C: Medium + 'static>(card: Faulty<C>, op: Op, tweak: impl FnOnce(&mut Identified)) -> Vec<u32> {
+    let mut b = Bench::odd(Backend::Mock, card, false, "none", tweak).unwrap();
+    assert_eq!(b.one(req(op, 64, 64, Flags::empty(), 1), 0).result, Ok(()));
+    b.disk.host().erases.clone()
+}
+
+#[test]
+fn a_discard_is_the_kindest_erase_that_the_card_has() {
+    let avoid = |avoid| move |id: &mut Identified| id.avoid = avoid;
+    let mmc = |op, tweak: &dyn Fn(&mut Identified)| erase(emmc_card(""), op, tweak);
+    assert_eq!(mmc(Op::Discard, &avoid(Avoid::empty())), [3]);
+    assert_eq!(mmc(Op::Discard, &avoid(Avoid::TRIM)), [3]);
+    assert_eq!(mmc(Op::Discard, &avoid(Avoid::DISCARD)), [1], "by a trim");
+    assert_eq!(mmc(Op::Discard, &|id| with_register(id, &[(EXT_CSD_REV, 5)])), [1]);
+    assert_eq!(mmc(Op::WriteZeroes, &avoid(Avoid::empty())), [1], "a discard promises no zeroes");
+    let sd = |discards: u8, avoid| {
+        erase(sd_card(""), Op::Discard, |id| {
+            id.avoid = avoid;
+            let Registers::Sd(SdPart { ssr: Some(ssr), .. }) = &mut id.registers else { panic!("{id:?}") };
+            *ssr = SsrInfo { discard_support: discards, ..ssr.info() }.emit();
+        })
+    };
+    assert_eq!(sd(1, Avoid::empty()), [1]);
+    assert_eq!(sd(1, Avoid::all() - Avoid::ERASE - Avoid::DISCARD), [1]);
+    assert_eq!(sd(1, Avoid::DISCARD), [0], "by an erase");
+    assert_eq!(sd(0, Avoid::empty()), [0]);
 }
 
 #[test]

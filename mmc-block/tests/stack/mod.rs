@@ -45,6 +45,10 @@ pub struct AnyHost<P: Payload = BufBatch> {
     host: Wired<P>,
     /// It says that it takes so many segments, and must never be given more.
     pub most: u16,
+    /// It has no card detect line.
+    pub blind: bool,
+    /// The argument of each CMD38 it was given.
+    pub erases: Vec<u32>,
 }
 
 impl<P: Payload> Host for AnyHost<P> {
@@ -57,6 +61,9 @@ impl<P: Payload> Host for AnyHost<P> {
     fn submit(&mut self, op: Operation<P>, until: Instant, now: Instant) -> Result<(), SubmitError<P>> {
         if let Operation::Transfer(command, payload) = &op {
             assert!(payload.segments() <= self.most.into(), "{command:?} in {} segments", payload.segments());
+        }
+        if let Operation::Command(Command { index: 38, arg, .. }) = &op {
+            self.erases.push(*arg);
         }
         self.host.submit(op, until, now)
     }
@@ -77,7 +84,7 @@ impl<P: Payload> Host for AnyHost<P> {
         self.host.unprepare()
     }
     fn slot(&mut self, now: Instant) -> SlotState {
-        self.host.slot(now)
+        if self.blind { SlotState::default() } else { self.host.slot(now) }
     }
 }
 
@@ -134,7 +141,7 @@ impl<P: Movable + 'static> AnyHost<P> {
     }
 
     fn over(host: Wired<P>) -> Self {
-        Self { host, most: u16::MAX }
+        Self { host, most: u16::MAX, blind: false, erases: vec![] }
     }
 }
 
