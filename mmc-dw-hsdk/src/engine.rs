@@ -47,6 +47,10 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(100);
 /// The longest pause between two looks of the software timer at a command that is held back by a busy card.
 const LONGEST_WATCH: Duration = Duration::from_secs(1);
 
+/// So many data phases in a row that the internal DMA controller did not carry out (bus errors, no end): the processor
+/// moves the data from then on, until the host is made anew.
+const DMA_PATIENCE: u8 = 3;
+
 /// Half of the time the interrupt of CMD11 may take; the manual says 2 ms, 130 ms were measured (Q15).
 const SWITCH_WATCH: Duration = Duration::from_millis(250);
 
@@ -120,6 +124,8 @@ pub struct Transfers {
     /// Of those by DMA, how many found their descriptors ready
     /// ([`Host::prepare`](mmc_proto::host::Host::prepare)).
     pub prepared: u64,
+    /// Of those by DMA, how many it failed ([`Cause::Dma`]). After three in a row all go by the processor.
+    pub dma_errors: u64,
 }
 
 /// Where events come from.
@@ -155,6 +161,8 @@ pub struct DwEngine<M, R, D, P, B = ()> {
     fifo: Window,
     /// This build has an internal DMA controller.
     has_idmac: bool,
+    /// Data phases in a row that it has failed.
+    dma_failures: u8,
     /// The FIFO is the processor's now.
     by_hand: bool,
     /// The data phase that is moved by hand.
@@ -244,6 +252,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
             open: false,
             fifo: Window { at: DATA, width: 4, depth: 0 },
             has_idmac: true,
+            dma_failures: 0,
             by_hand: false,
             pio: None,
             transfers: Transfers::default(),
@@ -352,6 +361,11 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
         Ok(())
     }
 
+    /// There is an internal DMA controller, and it works.
+    fn has_dma(&self) -> bool {
+        self.has_idmac && self.dma_failures < DMA_PATIENCE
+    }
+
     /// Whether a block is whole words of the FIFO.
     fn whole(&self, block_len: u16) -> bool {
         u32::from(block_len) & self.fifo.width.saturating_sub(1) == 0
@@ -386,7 +400,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
             self.transfers.prepared = self.transfers.prepared.saturating_add(1);
             true
         } else {
-            self.has_idmac
+            self.has_dma()
                 && whole
                 && self.idmac.load(false, payload, bytes, word, shape.dir, &mut self.dma).is_ok()
         };
@@ -447,11 +461,19 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> DwEngine<M, R, D, P, B> 
             // Silence after an automatic CMD12 is not the command's.
             && (!self.seen.contains(Events::RTO) || self.seen.contains(Events::ACD));
         let r1 = answered.then(|| self.regs.read32(RESP0));
-        Failure { cause: if self.card_present() { cause } else { Cause::NoCard }, phase, r1 }
+        let cause = if self.card_present() { cause } else { Cause::NoCard };
+        if cause == Cause::Dma {
+            self.dma_failures = self.dma_failures.saturating_add(1);
+            self.transfers.dma_errors = self.transfers.dma_errors.saturating_add(1);
+        }
+        Failure { cause, phase, r1 }
     }
 
     fn succeed(&mut self, op: &Op) -> Reply {
         self.state = State::Idle;
+        if op.cmd.data.is_some() && self.pio.is_none() {
+            self.dma_failures = 0;
+        }
         Reply { words: response(&self.regs, &op.cmd), bytes: op.bytes }
     }
 
@@ -730,7 +752,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload, B: Board> Engine for DwEngine<M, R
 
     fn prepare(&mut self, cmd: &Command, mut data: Lease<'_, P>) -> Result<(), Cause> {
         let Some(shape) = cmd.data else { return Err(Cause::Unsupported("a command without data")) };
-        if !self.has_idmac || !self.whole(shape.block_len) {
+        if !self.has_dma() || !self.whole(shape.block_len) {
             return Err(Cause::Unsupported("a data phase for the processor: it has nothing to prepare"));
         }
         let (bytes, word) = (data.bytes(), self.fifo.width);

@@ -6,14 +6,17 @@ mod bench;
 use bench::{Bench, MODES, Mode, buffers, bytes, cases, filled, pattern};
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{Platform, Transfers};
-use mmc_hal::{Dir, Payload};
+use mmc_hal::{Dir, Mmio, Payload};
 use mmc_mock::card::SdConfig;
 use mmc_mock::dw::{Config, DataWidth, Fault};
 use mmc_mock::timing::Profile;
-use mmc_proto::host::Cause;
+use mmc_proto::command::Command;
+use mmc_proto::host::{Cause, Host, HostError, Operation, Progress, Reply};
 use mmc_proto::machine::{TransferCause, TransferOptions};
 use mmc_time::Duration;
 use proptest::prelude::*;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn ideal() -> SdConfig {
     SdConfig::new(Profile::ideal(), 1)
@@ -103,6 +106,69 @@ fn dma_and_the_processor_take_turns() {
             assert_eq!((after.dma - before.dma, after.pio - before.pio), (32, 16), "{mode:?}");
             b.assert_clean();
         }
+    }
+}
+
+/// A data phase whose first descriptor points where there is no memory.
+fn stray(b: &mut Bench, command: Command) -> Result<Reply, HostError> {
+    let now = b.clock.now();
+    let by_dma = b.host.engine().transfers().dma;
+    b.host.submit(Operation::Transfer(command, buffers(&[512])), now + SECOND, now).unwrap();
+    if b.host.engine().transfers().dma > by_dma {
+        b.memory.window(b.ring_bus + 8, 4).write32(0, 0x4000);
+    }
+    loop {
+        match b.host.poll(b.clock.now()) {
+            Progress::Done(done) => return done.result,
+            Progress::Waiting { until, .. } => b.pass(until),
+            Progress::Idle => panic!("no completion"),
+        }
+    }
+}
+
+/// A DMA that fails for good costs three errors, not the card: then the processor does it. One that works again in between
+/// keeps its work.
+#[test]
+fn a_dma_that_fails_three_times_in_a_row_is_not_asked_any_more() {
+    for mode in MODES {
+        let (mut b, card) = Bench::identified(mode);
+        let data = pattern(2048, 1);
+        let fails = |b: &mut Bench, command| {
+            assert_eq!(stray(b, command).unwrap_err().cause, Cause::Dma, "{mode:?}");
+            let _ = b.command(Command::stop_transmission(), SECOND);
+        };
+        for _ in 0..2 {
+            fails(&mut b, Command::read_single_block(0));
+            fails(&mut b, Command::write_block(0));
+            let before = b.host.engine().transfers();
+            assert_eq!(b.write(&card, 0, &data), Ok(4), "{mode:?}");
+            let after = b.host.engine().transfers();
+            assert_eq!(
+                (after.dma - before.dma, after.pio - before.pio),
+                (1, 0),
+                "two in a row are not three"
+            );
+        }
+        for _ in 0..3 {
+            fails(&mut b, Command::read_single_block(0));
+        }
+        // Its descriptors would be as wrong as before.
+        assert!(stray(&mut b, Command::read_single_block(0)).is_ok(), "{mode:?}");
+        let (before, moved) = (b.host.engine().transfers(), b.dw.counters().dma_bytes);
+        assert_eq!(before.dma_errors, 7, "{mode:?}");
+        for k in 0..4 {
+            let data = pattern(8192, k);
+            assert_eq!(b.write(&card, 16 * k, &data), Ok(16), "{mode:?}");
+            assert!(b.read(&card, 16 * k, &[4096, 4096]).unwrap() == data, "{mode:?}");
+        }
+        // A new identification, supply off and on: it is remembered.
+        let card = b.identify().traits;
+        assert!(b.read(&card, 0, &[8192]).unwrap() == pattern(8192, 0), "{mode:?}");
+        let after = b.host.engine().transfers();
+        assert_eq!(after.dma, before.dma, "{mode:?}");
+        assert!(after.pio >= before.pio + 9, "{mode:?}");
+        assert_eq!(b.dw.counters().dma_bytes, moved, "{mode:?}");
+        b.assert_clean();
     }
 }
 
