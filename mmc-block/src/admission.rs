@@ -115,7 +115,7 @@ where
     }
 
     /// Takes a tag and inserts. False: the scheduler's pool is full, the request must wait.
-    fn enter(&mut self, i: u32, now: Instant) -> bool {
+    pub(crate) fn enter(&mut self, i: u32, now: Instant) -> bool {
         let Some(e) = self.table.get(i) else { return true };
         let (request, ticket) = (e.request, self.table.ticket(i));
         match self.scheduler.insert(request, now) {

@@ -20,6 +20,10 @@ use mmc_time::Instant;
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
 
+/// A command that takes longer is counted: no card may be busy after a write for longer (SD 4.6.2.2 gives SDXC 500 ms,
+/// all others 250 ms).
+const SLOW: mmc_time::Duration = mmc_time::Duration::from_millis(500);
+
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -443,6 +447,7 @@ where
             order: self.order,
             stamps: Stamps { queued: now, ..Stamps::default() },
             attempts: 0,
+            sent: now,
             tries: 0,
             part: (0, request.blocks),
             cache,
@@ -619,6 +624,7 @@ where
         self.for_members(&job.run, |core, i| {
             if let Some(e) = core.table.get_mut(i) {
                 e.stamps.started.get_or_insert(now);
+                e.sent = now;
                 e.attempts = e.attempts.saturating_add(1);
                 e.tries = e.tries.saturating_add(1);
             }
@@ -685,6 +691,11 @@ where
             }
         }
         if let Some(head) = self.table.by_id(run.head) {
+            let took = self.table.get(head).map_or(mmc_time::Duration::ZERO, |e| now.since(e.sent));
+            self.statistics.command_max = self.statistics.command_max.max(took);
+            if took > SLOW {
+                self.statistics.slow_commands = self.statistics.slow_commands.saturating_add(1);
+            }
             self.observer.ended(self.table.ticket(head), &run, result.is_ok(), now);
         }
         self.for_members(&run, |core, i| {

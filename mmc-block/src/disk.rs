@@ -10,7 +10,7 @@ use crate::tag::{Done, Tag, Ticket};
 use mmc_hal::Batch;
 use mmc_proto::host::{Completion, Host, Progress, Returned, Why};
 use mmc_proto::machine::{CardTraits, Conductor, Identified, Turn};
-use mmc_sched::{Op, Policy, Queue, Request, Scheduler, Slot, TuneError};
+use mmc_sched::{Op, Policy, Priority, Queue, Request, Scheduler, Slot, TuneError};
 use mmc_time::{Duration, Instant};
 
 /// Commands begun in one [`Disk::poll`]; after that many it asks to be called again at once.
@@ -543,6 +543,31 @@ where
         }
     }
 
+    /// What runs, and who has or wants the host: the first lines of a [`DiskDump`](crate::DiskDump).
+    pub(crate) fn parts(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        writeln!(f, "disk: {:?}, media {:?}, host lent: {:?}", self.stage, self.minder.media, self.loan)?;
+        if let Some(keeper) = self.minder.keeper() {
+            write!(f, "due:")?;
+            let mut due = keeper.agenda;
+            while let Some(task) = due.take() {
+                write!(f, " {task:?}")?;
+            }
+            writeln!(f)?;
+        }
+        if let Some((task, conductor)) = &self.chore {
+            writeln!(f, "chore: {task:?}, {:?}", conductor.machine())?;
+        }
+        for (what, one) in [("running", &self.running), ("prepared", &self.prepared)] {
+            if let Some(Running { job, conductor, .. }) = one {
+                let run = job.run();
+                let (op, requests) = (run.op, run.count);
+                write!(f, "{what}: {op:?} {}+{} of {requests} requests, ", run.lba, run.blocks)?;
+                writeln!(f, "{:?}", conductor.machine())?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn spare(&mut self) -> Option<H::Payload> {
         self.spare.iter_mut().find_map(Option::take)
     }
@@ -613,6 +638,10 @@ where
     /// The result of this request, once; `None` while it is not over.
     pub fn take(&mut self, ticket: Ticket) -> Option<Done<Buffer<H>>> {
         self.core.take(ticket)
+    }
+    /// Gives a request that waits another class and level: see [`Core::raise`].
+    pub fn raise(&mut self, ticket: Ticket, priority: Priority, now: Instant) -> bool {
+        self.core.raise(ticket, priority, now)
     }
     /// Nobody wants the result any more; a running command is never stopped for it.
     pub fn abandon(&mut self, ticket: Ticket, now: Instant) -> Abandoned<Buffer<H>> {

@@ -39,6 +39,7 @@ mod bring_up;
 mod care;
 mod core;
 mod disk;
+mod dump;
 mod error;
 mod exchange;
 mod flush;
@@ -47,12 +48,14 @@ mod minder;
 mod observer;
 mod overlap;
 mod partition;
+mod raise;
 mod tag;
 
 pub use crate::core::{Abandoned, Core, Features, Job, Limits, SECTOR, Settings, Wipe, Work};
 pub use bring_up::{Init, StepTimes, Up};
 pub use care::{Care, Media, Verdict};
 pub use disk::{Disk, Next};
+pub use dump::{CoreDump, DiskDump};
 pub use error::{BlockError, Refusal, Refused, SetupError, Stopped};
 pub use exchange::{Answer, Exchange};
 #[cfg(feature = "embedded-hal")]

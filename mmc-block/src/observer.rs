@@ -61,6 +61,11 @@ pub struct Statistics {
     pub merged: u64,
     /// Commands (whole transfer conversations) sent, repetitions included.
     pub commands: u64,
+    /// Of them, how many took more than 500 ms from their first frame to the end of the card's busy phase: one of a usual
+    /// length does so only with a card that is busy for longer than the standard allows.
+    pub slow_commands: u64,
+    /// How long the longest took.
+    pub command_max: mmc_time::Duration,
     /// Of them, by length: the k-th of at least 2^k sectors and less than twice that (the last: or more).
     pub lengths: [u64; 12],
     /// Polls that came before the end of a wait for an interrupt: interrupts, or callers who look often.

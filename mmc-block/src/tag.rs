@@ -131,6 +131,8 @@ pub(crate) struct Entry<B> {
     pub order: u64,
     pub stamps: Stamps,
     pub attempts: u16,
+    /// When the last of them began.
+    pub sent: Instant,
     /// Of them, how many for the part that was handed out last.
     pub tries: u16,
     /// The part that was handed out last: first block inside the request, blocks.

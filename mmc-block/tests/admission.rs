@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use mmc_block::{Abandoned, Place, Refusal, Settings, SetupError};
+use mmc_block::{Abandoned, Disk, Place, Refusal, Settings, SetupError};
 use mmc_mock::{Buf, BufBatch};
-use mmc_sched::{Flags, MqDeadline, NoSched, Op, Queue, Request, Scheduler, Slot, StreamId};
+use mmc_sched::{Class, Flags, MqDeadline, NoSched, Op, Priority, Queue, Request, Scheduler, Slot, StreamId};
 use mmc_time::{Duration, Instant};
 
 const T0: Instant = Instant::ZERO;
@@ -295,4 +295,56 @@ fn the_statistics_say_how_much_how_long_and_how_often() {
     let waits = s.waits.map(|w| (w.count, w.total, w.max));
     let ms = Duration::from_millis;
     assert_eq!(waits, [(3, ms(10 + 40 + 50), ms(50)), (1, ms(20), ms(20)), (1, ms(30), ms(30))]);
+}
+
+/// Priority inheritance: an idle request that a real-time task has come to wait for goes as one of its class.
+#[test]
+fn a_request_that_is_raised_waits_no_longer_than_one_of_its_new_class() {
+    let class = |class, r: Request| Request { priority: Priority { class, level: 4 }, ..r };
+    let real_time = Priority { class: Class::RealTime, level: 4 };
+    let fake = FakeHost::new(1024, 128);
+    let mut disk = disk(&fake, MqDeadline::new(), 32, settings(16));
+    let mut put = |r: Request| (r, disk.submit(r, buf(&r, 1), T0).unwrap());
+    // The first is on the bus, 10 of best effort wait, the last of them with a younger one merged.
+    let others: Vec<_> = (0..11).map(|k| put(read(k * 100, 8))).collect();
+    let merged = put(read(1008, 8));
+    let idle = put(class(Class::Idle, read(5000, 8)));
+    let behind = put(class(Class::Idle, sync_write(5004, 1)));
+    disk.poll(T0);
+    let raise = |disk: &mut Disk<_, _, _, Log>, t| disk.raise(t, real_time, T0);
+    assert!(!raise(&mut disk, others[0].1), "it is in a command");
+    assert!(!raise(&mut disk, others[10].1) && !raise(&mut disk, merged.1), "they are one run");
+    let tags = disk.core().tags_in_use();
+    assert!(raise(&mut disk, idle.1) && raise(&mut disk, behind.1));
+    assert_eq!(disk.core().tags_in_use(), tags, "with its tag");
+    run(&mut disk, T0);
+    let order: Vec<u64> = fake.lock().seen.iter().map(|s| s.lba).collect();
+    assert_eq!(order[..3], [0, 5000, 5004], "then the others: {order:?}");
+    assert!(!raise(&mut disk, idle.1), "it is over");
+    let mut over = 0;
+    while let Some(done) = disk.take_done() {
+        assert!(done.result.is_ok() && done.attempts == 1);
+        if done.ticket == idle.1 {
+            assert_eq!(done.request, idle.0, "as it was submitted");
+        }
+        over += 1;
+    }
+    assert_eq!(over, 14);
+    assert!(!raise(&mut disk, idle.1), "and forgotten");
+}
+
+#[test]
+fn a_request_that_waits_for_a_tag_can_be_raised_and_enters_with_its_new_class() {
+    let fake = FakeHost::new(1024, 128);
+    let mut disk = disk(&fake, MqDeadline::new(), 16, settings(2));
+    let put = |disk: &mut Disk<_, _, _, Log>, r: Request| disk.submit(r, buf(&r, 1), T0).unwrap();
+    for lba in [0, 100, 200, 300, 400] {
+        put(&mut disk, read(lba, 8));
+    }
+    let last = put(&mut disk, read(500, 8));
+    assert!(disk.raise(last, Priority { class: Class::Idle, level: 0 }, T0));
+    let waits = disk.core().dump(T0).to_string();
+    assert!(waits.contains("Read 500+8 of stream 1, Idle, waits for a tag"), "{waits}");
+    run(&mut disk, T0);
+    assert_eq!((disk.statistics().completed, disk.core().tags_in_use()), (6, 0));
 }

@@ -208,6 +208,58 @@ fn the_age_of_the_oldest_request_rises_while_the_card_stands_still() {
 }
 
 #[test]
+fn a_card_that_is_busy_for_longer_than_the_standard_allows_is_counted() {
+    for (busy, slow) in [("490ms", 0), ("510ms", 1), ("2s", 1)] {
+        let mut b = sd(&format!("at CMD24#1: busy {busy}"));
+        for lba in [9, 90, 900] {
+            assert_eq!(b.one(write(lba, 1), 3).result, Ok(()), "{busy}");
+        }
+        let s = b.disk.statistics();
+        assert_eq!(s.slow_commands, slow, "{busy}: {s:?}");
+        let all = Duration::from_millis(if busy == "2s" { 2000 } else { 490 });
+        assert!(s.command_max >= all && s.command_max < all + Duration::from_millis(100), "{busy}: {s:?}");
+    }
+}
+
+/// For the moment when something stands still: each thing the disk has or does is a line.
+#[test]
+fn a_disk_that_stands_still_says_what_it_waits_for() {
+    let mut b = emmc("at CMD24: busy 2s", true);
+    let mut put = |r: Request| b.disk.submit(r, buf(&r, 3), b.now).unwrap();
+    put(write(9, 1));
+    put(read(9, 1));
+    put(read(90, 8));
+    put(fua(70, 1));
+    let from = b.now;
+    while b.now.since(from) < Duration::from_millis(1500) {
+        let Next::Wait { until, .. } = b.disk.poll(b.now) else { panic!("it is busy") };
+        b.now = b.now.max(until.min(b.now + Duration::from_millis(100)));
+    }
+    let text = b.disk.dump(b.now).to_string();
+    let has = |what: &str| assert!(text.lines().any(|l| l.contains(what)), "{what} in\n{text}");
+    has("disk: Awake, media Same, host lent: No");
+    has("running: Write 9+1 of 1 requests, ");
+    has("scheduler: mq-deadline");
+    has("tags: 3 of 16 (1 reads, 1 synchronous writes, 1 others)");
+    has("cache on");
+    has("requests: 4 not over");
+    has(": Write 9+1 of stream 2, None, in a command, 1.5");
+    has(": Read 9+1 of stream 1, None, behind an earlier one of its sectors, 1.5");
+    has(": Read 90+8 of stream 1, None, in the scheduler, 1.5");
+    assert!(text.len() < 2000, "{} bytes", text.len());
+    b.run();
+    let text = b.disk.dump(b.now).to_string();
+    assert!(text.contains("requests: 0 not over") && text.matches("over, not taken").count() == 4, "{text}");
+    // Out of the slot.
+    b.disk.submit(write(9, 1), buf(&write(9, 1), 3), b.now).unwrap();
+    b.card.with(|c| c.act(&Action::Remove, b.now));
+    b.run();
+    let text = b.disk.dump(b.now).to_string();
+    assert!(text.contains("media Gone") && text.contains("stopped: NoMedia"), "{text}");
+    assert!(text.contains("over, not taken, 0"), "{text}");
+}
+
+#[test]
 fn a_card_that_hangs_is_identified_anew_and_the_request_repeated() {
     let mut b = sd("at CMD24: busy forever");
     let done = b.one(write(9, 1), 3);

@@ -12,7 +12,7 @@ use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch};
 use mmc_proto::host::Host;
 use mmc_proto::machine::{CardTraits, Transfer, TransferOptions};
-use mmc_sched::{AnyPolicy, Limits, Queue, Request, Scheduler, Slot};
+use mmc_sched::{AnyPolicy, Class, Limits, Priority, Queue, Request, Scheduler, Slot};
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ enum Step {
     Take,
     /// Nobody waits any more for one of those outstanding.
     Abandon(usize),
+    /// One of those outstanding becomes more or less urgent.
+    Raise(usize, Class),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -45,6 +47,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..40_u64).prop_map(|ms| Step::Pass(Duration::from_millis(ms))),
         1 => Just(Step::Take),
         1 => any::<usize>().prop_map(Step::Abandon),
+        2 => (any::<usize>(), 0..4_usize).prop_map(|(n, class)| {
+            Step::Raise(n, [Class::None, Class::RealTime, Class::BestEffort, Class::Idle][class])
+        }),
     ]
 }
 
@@ -220,6 +225,13 @@ impl<H: Host<Payload = BufBatch>> Model<H> {
         }
     }
 
+    fn raise(&mut self, n: usize, class: Class) {
+        let mut tickets: Vec<_> = self.out.keys().copied().collect();
+        tickets.sort();
+        let Some(t) = tickets.get(n % tickets.len().max(1)).copied() else { return };
+        self.disk.raise(t, Priority { class, level: 4 }, self.now);
+    }
+
     fn pass(&mut self, d: Duration) {
         let end = self.now + d;
         let mut polls = 0;
@@ -265,6 +277,7 @@ impl<H: Host<Payload = BufBatch>> Model<H> {
                 Step::Pass(d) => self.pass(*d),
                 Step::Take => self.take(),
                 Step::Abandon(n) => self.abandon(*n),
+                Step::Raise(n, class) => self.raise(*n, *class),
             }
         }
     }
