@@ -1,6 +1,8 @@
 //! Neighbours leave as one run: behind a run, before it, and where a request closes the gap between two.
 
-use mmc_sched::{AnyPolicy, Dispatch, Flags, Op, Queue, Request, Scheduler, Slot, StreamId};
+use mmc_sched::{
+    AnyPolicy, Class, Dispatch, Flags, Inserted, Op, Priority, Queue, Request, Scheduler, Slot, StreamId,
+};
 use mmc_time::{Duration, Instant};
 
 type Q = Queue<[Slot; 16], AnyPolicy>;
@@ -121,5 +123,33 @@ fn where_requests_left_others_join_what_is_still_there() {
         let mut expected = [(first.lba + 8, 8, 1), (other, 16, 2)];
         expected.sort_unstable();
         assert_eq!(out, expected, "{name}");
+    }
+}
+
+/// `merge` finds nothing for one request, and what is inserted then is another one, which does find something: that
+/// nothing was found before must not count for it, in whatever they differ.
+#[test]
+fn a_request_is_not_taken_for_the_one_that_was_looked_up_before() {
+    let it = Request { flags: Flags::SYNC, ..Request::new(Op::Write, 88, 8, StreamId(1)) };
+    let best = |level| Priority { class: Class::BestEffort, level };
+    for other in [
+        Request { lba: 96, ..it },
+        Request { stream: StreamId(2), ..it },
+        Request { op: Op::Read, ..it },
+        Request { op: Op::Discard, ..it },
+        Request { flags: Flags::empty(), ..it },
+        Request { priority: best(0), ..it },
+        Request { priority: Priority { class: Class::Idle, level: 0 }, ..it },
+        Request { priority: Priority { class: Class::None, level: 1 }, ..it },
+    ] {
+        for (asked, inserted) in [(other, it), (it, other)] {
+            let mut q = queue("bfq");
+            // Each finds its own kind before it.
+            let before = Request { lba: inserted.lba - 8, ..inserted };
+            q.insert(before, Instant::ZERO).expect("there is room");
+            assert_eq!(q.merge(&asked, Instant::ZERO), None, "{asked:?} behind {before:?}");
+            let answer = q.insert(inserted, Instant::ZERO).expect("there is room").1;
+            assert!(matches!(answer, Inserted::Merged { .. }), "{inserted:?} after {asked:?}: {answer:?}");
+        }
     }
 }
