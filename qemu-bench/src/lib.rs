@@ -5,6 +5,7 @@
 //! nothing; with `QEMU_BENCH=required` in the environment they fail instead. `QEMU_SYSTEM_X86_64` and `QEMU_SYSTEM_ARM` name other binaries.
 
 pub mod memory;
+pub mod orangepi;
 pub mod pc;
 pub mod qtest;
 pub mod stellaris;
