@@ -113,6 +113,9 @@ impl Agenda {
     pub(crate) fn remove(&mut self, task: Task) {
         self.0 &= !task.bit();
     }
+    pub(crate) const fn has(self, task: Task) -> bool {
+        self.0 & task.bit() != 0
+    }
     pub(crate) fn clear(&mut self) {
         self.0 = 0;
     }

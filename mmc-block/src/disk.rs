@@ -356,9 +356,11 @@ where
 
     /// The bus is free: starts the next command. `Some`: there is none.
     fn begin(&mut self, now: Instant) -> Option<Next> {
+        let mut retune = false;
         if self.minder.cares() && self.stage != Stage::Suspended {
             let slot = self.host.slot(now);
             self.core.look_at_slot(&mut self.minder, &slot, now);
+            retune = slot.retune;
         }
         if let Stage::Leaving(last, deadline) = self.stage {
             if self.core.outstanding() == 0 || now >= last || self.core.stopped().is_some() {
@@ -389,6 +391,17 @@ where
                 return Some(wait(&work, now));
             }
         }
+        if self.stage == Stage::Suspending && self.prepared.is_none() {
+            if let Some(agenda) = self.minder.agenda() {
+                self.core.store_all();
+                agenda.add(Task::Flush);
+                agenda.add(Task::Off);
+            }
+            self.stage = Stage::Suspended;
+        }
+        if retune {
+            self.core.tune_first(&mut self.minder, self.loan == Loan::Wanted);
+        }
         let cure = self.minder.keeper().is_some_and(|k| k.agenda.is_cure());
         if self.prepared.is_some() && cure && self.begin_chore(now) {
             return None;
@@ -397,14 +410,6 @@ where
             self.core.started(&next.job, now);
             self.running = Some(next);
             return None;
-        }
-        if self.stage == Stage::Suspending {
-            if let Some(agenda) = self.minder.agenda() {
-                self.core.store_all();
-                agenda.add(Task::Flush);
-                agenda.add(Task::Off);
-            }
-            self.stage = Stage::Suspended;
         }
         if self.begin_chore(now) {
             return None;

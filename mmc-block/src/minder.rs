@@ -140,9 +140,6 @@ where
     /// Between two commands: what has happened in the slot?
     pub(crate) fn look_at_slot(&mut self, minder: &mut Minder<B>, slot: &Slot, now: Instant) {
         let Some(keeper) = &mut minder.keeper else { return };
-        if slot.retune {
-            keeper.agenda.add(Task::Tune);
-        }
         match keeper.watch.look(slot) {
             SlotEvent::Same => {}
             SlotEvent::Removed => self.lose_media(minder, now),
@@ -153,6 +150,18 @@ where
                 minder.look_again();
             }
         }
+    }
+
+    /// The host wants its sample point found again: that comes before the next command, if one is due (a borrower's:
+    /// `lends`). False: none is.
+    pub(crate) fn tune_first(&self, minder: &mut Minder<B>, lends: bool) -> bool {
+        let Some(keeper) = &mut minder.keeper else { return false };
+        let flush = keeper.cache_on && keeper.agenda.has(Task::Flush);
+        let due = flush || (lends || self.outstanding() > 0) && self.stopped().is_none();
+        if due {
+            keeper.agenda.add(Task::Tune);
+        }
+        due
     }
 
     /// The core wants a flush: it is the next thing on the bus.

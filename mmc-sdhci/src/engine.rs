@@ -247,7 +247,7 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         if events.intersects(Events::SLOT) {
             self.look_at_pin(events.contains(Events::SLOT));
         }
-        if events.intersects(Events::RETUNE | Events::TUNING) {
+        if events.intersects(Events::TUNING) {
             self.tuned_wanes();
         }
         self.seen |= events;
@@ -371,8 +371,9 @@ impl<M: Mmio, R: Mmio, D: Dma<P>, P: Payload> SdhciEngine<M, R, D, P> {
         // caller's limit counts.
         events.set(Events::DATA_TIMEOUT, cmd.data.is_some_and(|d| d.dir == Dir::Read));
         events.set(Events::READ_READY | Events::WRITE_READY, self.pio.is_some());
-        // Bits of version 3, and of a controller that was tuned.
-        events.set(Events::RETUNE | Events::TUNING, self.tuned.is_some());
+        // A bit of version 3, and of a controller that was tuned. That it wants to be tuned again is seen before the next
+        // command ([`Present::RETUNE`]): its event would wake somebody who has nothing to send.
+        events.set(Events::TUNING, self.tuned.is_some());
         self.enable(events);
         self.forget();
         self.tuned_is_used();

@@ -1,7 +1,7 @@
 //! Tuning on the register model of the standard host: as many blocks as the controller wants, no point at all, damaged
 //! blocks, a point that is lost later, and the three ways in which a controller says so.
 
-use mmc_block::{Blocking, Care, Disk, Idle, Init, Settings, Tag, identify};
+use mmc_block::{Blocking, Care, Disk, Idle, Init, Next, Settings, Tag, identify};
 use mmc_hal::{Dir, Mmio};
 use mmc_mock::card::{MmcCard, SdCard, SdConfig, Shared};
 use mmc_mock::fault::{Faulty, Medium};
@@ -378,6 +378,7 @@ fn the_timer_and_the_requests_of_the_controller_ask_once_for_another_tuning() {
         b.board.clock.advance(Duration::from_secs(10_000));
         assert!(!b.retune(), "no timer");
         b.board.model.ask_to_retune();
+        assert!(!b.board.model.irq(), "nobody is woken who has nothing to send");
         assert!(b.retune(), "the level is enough");
         assert_eq!((b.read(), b.retune()), (Ok(4096), true), "what runs or is sent before is well");
         assert_eq!((b.tune(), b.retune()), (Ok(64), false));
@@ -451,6 +452,77 @@ fn with_the_timer_the_point_is_found_again_before_it_is_lost() {
     assert_eq!((s.retries, s.resets), (0, 0), "not one error: {s:?}");
     assert!((28..=31).contains(&s.retunes), "every two seconds: {s:?}");
     assert_eq!(model.violations(), Vec::<String>::new());
+}
+
+/// Until the supply may go: what came of it.
+fn say_goodbye<C: Medium + 'static>(disk: &mut TheDisk<C>, board: &mut Board<C>) -> bool {
+    let now = board.now();
+    disk.prepare_power_off(now + Duration::from_secs(2), now);
+    loop {
+        let next = disk.poll(board.now());
+        match (disk.power_may_go(), next) {
+            (Some(well), _) => return well,
+            (None, Next::Wait { until, .. }) => board.wait(until),
+            (None, next) => panic!("{next:?}"),
+        }
+    }
+}
+
+/// The timer is over each time that somebody looks.
+#[test]
+fn a_disk_is_tuned_for_what_it_sends_and_for_nothing_else() {
+    for way in WAYS {
+        let (mut disk, model, clock) = Bench::new(way, Config::retuned(1, 4), uhs("uhs-64gb"), "").disk();
+        disk.write(64, Buf(pattern(4096, 7))).unwrap();
+        let (mut disk, board) = disk.into_parts();
+        for _ in 0..3 {
+            clock.advance(Duration::from_secs(20));
+            assert_eq!((disk.poll(clock.now()), model.tunings()), (Next::Idle, 1), "{way:?}");
+        }
+        let mut disk = Blocking::new(disk, board);
+        assert!(disk.read(64, Buf(vec![0; 4096])).unwrap().0 == pattern(4096, 7), "{way:?}");
+        assert_eq!(model.tunings(), 2, "{way:?}: before the read");
+        let (mut disk, mut board) = disk.into_parts();
+        clock.advance(Duration::from_secs(20));
+        disk.ask_for_host();
+        while let Next::Wait { until, .. } = disk.poll(board.now()) {
+            board.wait(until);
+        }
+        assert!(disk.lent().is_some() && model.tunings() == 3, "{way:?}: before somebody else's command");
+        disk.give_back();
+        // There is no cache to flush: the card is told nothing more.
+        clock.advance(Duration::from_secs(20));
+        assert!(say_goodbye(&mut disk, &mut board), "{way:?}");
+        clock.advance(Duration::from_secs(20));
+        let after = disk.poll(clock.now());
+        assert_eq!((after, disk.power_may_go(), model.tunings()), (Next::Idle, Some(true), 3), "{way:?}");
+        assert_eq!(board.model.violations(), Vec::<String>::new(), "{way:?}");
+    }
+}
+
+#[test]
+fn what_is_in_the_cache_is_stored_with_a_good_sample_point() {
+    let mut b = Bench::new(DMA, Config::retuned(1, 4), emmc(), "");
+    let (caps, card) = (b.host.capabilities(), b.identify());
+    let Bench { mut board, host, card: medium } = b;
+    let (model, clock) = (board.model.clone(), board.clock.clone());
+    let tags = (0..64).map(|_| Tag::new()).collect();
+    let queue = Queue::new([Slot::FREE; 64], Deadline::new());
+    let mut disk =
+        Disk::new(host, queue, card.traits, BufBatch::new(4), tags, Settings::default(), ()).unwrap();
+    let care = Care { cache: true, ..Care::new(&caps) };
+    disk.look_after(card, Buf(vec![0; 512]), care, clock.now()).unwrap();
+    let mut blocking = Blocking::new(disk, board);
+    blocking.write(64, Buf(pattern(4096, 7))).unwrap();
+    (disk, board) = blocking.into_parts();
+    assert!(disk.core().features().cache);
+    clock.advance(Duration::from_secs(20));
+    let before = medium.with(|c| c.seen(false, 6));
+    assert!(say_goodbye(&mut disk, &mut board));
+    assert_eq!(medium.with(|c| c.seen(false, 6)) - before, 2, "the flush and the notice");
+    assert_eq!(model.tunings(), 2, "before the flush");
+    clock.advance(Duration::from_secs(20));
+    assert_eq!((disk.poll(clock.now()), model.tunings()), (Next::Idle, 2), "the card has been told goodbye");
 }
 
 #[test]

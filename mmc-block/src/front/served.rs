@@ -254,6 +254,9 @@ where
                     return wait(at);
                 }
             }
+            if self.slot.retune && self.core.tune_first(&mut self.minder, false) {
+                self.slot.retune = false;
+            }
             if let Some((task, chore)) = self.core.next_chore(&mut self.minder, now) {
                 self.minder.lend_scratch(batch);
                 return Found::Talk(What::Chore(task), Talk::Chore(chore));

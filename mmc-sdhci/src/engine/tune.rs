@@ -52,7 +52,7 @@ pub(super) struct Tuned {
     at: Instant,
     /// A command has been sent with it: a controller that asks without end does not stop everything else.
     used: bool,
-    /// The controller has asked for another.
+    /// Its tuning circuit has failed since.
     wanes: bool,
 }
 
