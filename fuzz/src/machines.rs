@@ -100,7 +100,7 @@ fn mmc_erase(input: &mut Bytes<'_>) {
 fn tune(input: &mut Bytes<'_>) {
     let knobs = input.byte();
     let mut caps = fast_host();
-    caps.sample_points = u16::from(input.byte());
+    (caps.sample_points, caps.self_tuning) = (input.byte().into(), knobs & 4 != 0);
     let mut bus = BusConfig { hz: 200_000_000, width: Width::Four, ..BusConfig::default() };
     let (machine, card) = match knobs & 3 {
         0 => (Tune::sd(&caps, bus), Card::Sd),

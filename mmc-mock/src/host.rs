@@ -8,12 +8,13 @@
 //! clock, width or timing holds at once; the supply takes 1 ms, another signal level 6 ms.
 //!
 //! Sample point `p` of `n` is at 180° + `p` × 360° / `n` of the clock period. A card that is sampled outside of its eye
-//! answers with a wrong CRC; what it sends then is received to the end and thrown away.
+//! answers with a wrong CRC; what it sends then is received to the end and thrown away. With
+//! [`Capabilities::self_tuning`] it finds the middle of the eye by itself, from one block, which it keeps.
 
 use crate::card::{Bits, Card, Sent, Token, crc7};
 use crate::{Wakes, Wire};
 use mmc_hal::{Dir, Payload};
-use mmc_proto::bus::{BusConfig, Power, Signal};
+use mmc_proto::bus::{BusConfig, Power, Signal, Timing};
 use mmc_proto::command::{Command, DataShape, Gate, Response, Stop};
 use mmc_proto::host::{Capabilities, Cause, Engine, Failure, Lease, Phase, Reply, Slot, Supervised, Why};
 use mmc_time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub const DATA_TIMEOUT: Duration = Duration::from_millis(100);
 pub const LEVEL_TIME: Duration = Duration::from_millis(5);
 /// When DAT3:0 must be high again after that.
 pub const RELEASE_TIME: Duration = Duration::from_millis(1);
+/// Places in a clock period where a host looks that tunes by itself.
+const TAPS: u16 = 16;
 
 /// The engine of the mock host; [`MockHost::new`] gives the host itself.
 #[derive(Debug)]
@@ -37,6 +40,10 @@ pub struct MockHost<P, C> {
     wire: Wire,
     bus: BusConfig,
     step: Step,
+    /// It looks for the sample point by itself.
+    tunes: bool,
+    /// The place in the clock period it has found.
+    found: Option<u16>,
     /// What the slot shows, the SDIO interrupt apart.
     present: bool,
     changes: u32,
@@ -124,6 +131,8 @@ impl<P: Payload, C: Card> MockHost<P, C> {
             wire: Wire { hz: 0, lines: 1 },
             bus: BusConfig::default(),
             step: Step::Idle,
+            tunes: false,
+            found: None,
             changes: 0,
             armed: false,
             attention: false,
@@ -149,11 +158,23 @@ impl<P: Payload, C: Card> MockHost<P, C> {
     /// Where in the clock period it samples, in degrees.
     fn phase(&self) -> u16 {
         let points = u32::from(self.caps.sample_points.max(1));
-        ((180 + u32::from(self.bus.sample) * 360 / points) % 360) as u16
+        self.found.unwrap_or(((180 + u32::from(self.bus.sample) * 360 / points) % 360) as u16)
     }
-    /// Whether what the card sends at `now` arrives right.
+    /// Whether what the card sends at `now` arrives right; while it tunes, nobody looks at the response.
     fn reads_right(&self, now: Instant) -> bool {
-        self.card.samples_right(self.phase(), now)
+        self.tunes || self.card.samples_right(self.phase(), now)
+    }
+    /// The tuning block has passed at `at`: the middle of the longest run of places where it was right.
+    fn tune(&mut self, len: u16, at: Instant) -> Result<(), (Cause, Instant)> {
+        let sent = self.card.send(&mut vec![0; len.into()], at);
+        let right = |tap: u16| self.card.samples_right(tap % TAPS * (360 / TAPS), at);
+        let run = |first: u16| (first..first + TAPS).take_while(|tap| right(*tap)).count() as u16;
+        let (length, first) = (0..TAPS).map(|first| (run(first), first)).max().unwrap_or_default();
+        if sent != Sent::Good || length == 0 {
+            return Err((Cause::Crc, at));
+        }
+        self.found = Some((first + length / 2) % TAPS * (360 / TAPS));
+        Ok(())
     }
     /// Gives the card the clock, lines, level and timing of `bus`.
     fn drive(&mut self, bus: &BusConfig, now: Instant) {
@@ -403,6 +424,12 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
         if !self.caps.auto_stop && cmd.data.is_some_and(|d| d.stop == Stop::Auto) {
             return Err(Cause::Unsupported("sending CMD12 by itself"));
         }
+        // In DDR50, and slower, there is nothing to find: the block is read like any other.
+        let finds = matches!(self.bus.timing, Timing::Sdr50 | Timing::Sdr104 | Timing::Hs200);
+        self.tunes = cmd.tuning && self.caps.self_tuning && finds;
+        if self.tunes {
+            self.found = None;
+        }
         let held = cmd.gate == Gate::Idle && self.card.busy_until(now) > now;
         self.step = if held { Step::Held { cmd: *cmd, since: now } } else { self.send(*cmd, now) };
         Ok(())
@@ -435,7 +462,9 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
     }
     fn set_power(&mut self, power: Power, now: Instant) -> Result<(), Cause> {
         self.card.power(power == Power::On, now);
+        self.tunes = false;
         if power == Power::Off {
+            self.found = None;
             self.drive(&BusConfig::default(), now);
         }
         self.step = Step::Over { at: now + POWER_TIME, result: Ok(Reply::default()) };
@@ -458,6 +487,7 @@ impl<P: Payload, C: Card> Engine for MockHost<P, C> {
                 },
                 Step::Data { shape, busy, words, at } => {
                     let moved = match &mut data {
+                        _ if self.tunes => self.tune(shape.block_len, at),
                         Some(lease) => self.transfer(shape, lease, at),
                         None => Err((Cause::Unsupported("data without a payload"), at)),
                     };

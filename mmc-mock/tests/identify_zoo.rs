@@ -1,16 +1,17 @@
-//! Every preset of the zoo, SD and MMC, and an SDIO and a combo card, through the real identification over `MockHost`: on a modest host and on one
-//! that can do everything. Each card is found with its size, on the best bus that its registers and its faults of
+//! Every preset of the zoo, SD and MMC, and an SDIO and a combo card, through the real identification over `MockHost`: on a modest host on one
+//! that can do everything, and on one that tunes by itself. Each card is found with its size, on the best bus that its registers and its faults of
 //! character leave, without a broken rule; and its first and last sectors hold what is written.
 
 use mmc_hal::Dir;
 use mmc_mock::card::{Card, MmcCard, SdCard, SdConfig, SdioCard, SdioConfig, Shared};
 use mmc_mock::drive::{Bound, Drive, drive_bounded};
+use mmc_mock::fault::Faulty;
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, Clock, MockHost, zoo};
 use mmc_proto::bus::{Signal, Timing, Timings, Width};
 use mmc_proto::host::{Capabilities, Supervised};
 use mmc_proto::machine::{
-    Conductor, Identified, Identify, Machine, Mode, Reason, Transfer, TransferOptions, Turn,
+    Conductor, Identified, Identify, Machine, Mode, Reason, Transfer, TransferOptions, Tune, Turn,
 };
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::{Csd, ExtCsd, ext_csd};
@@ -20,6 +21,13 @@ use mmc_time::Duration;
 fn modest() -> Capabilities {
     let mut caps = Capabilities::new();
     (caps.width, caps.max_hz) = (Width::Four, 50_000_000);
+    caps
+}
+
+/// As [`full`], and it finds the sample point by itself.
+fn by_itself() -> Capabilities {
+    let mut caps = full();
+    (caps.sample_points, caps.self_tuning) = (1, true);
     caps
 }
 
@@ -103,7 +111,7 @@ impl<C: Card> Bench<C> {
 fn every_sd_preset_ends_on_its_best_bus() {
     for preset in zoo::list() {
         let name = preset.name;
-        for caps in [modest(), full()] {
+        for caps in [modest(), full(), by_itself()] {
             let config = zoo::card(name, Profile::ideal(), 1).unwrap();
             // A host for 3.3 V alone finds out late that a card was left at 1.8 V.
             let clean = caps.v1_8 || !config.quirks.left_at_1_8;
@@ -140,7 +148,7 @@ fn every_sd_preset_ends_on_its_best_bus() {
 fn every_mmc_preset_ends_on_its_best_bus() {
     for preset in zoo::mmc_list() {
         let name = preset.name;
-        for caps in [modest(), full()] {
+        for caps in [modest(), full(), by_itself()] {
             let config = zoo::mmc(name, Profile::ideal(), 1).unwrap();
             let mut b = Bench::new(MmcCard::new(config.clone()).unwrap(), caps);
             let id = b.identify(name, &caps, true);
@@ -179,6 +187,28 @@ fn every_mmc_preset_ends_on_its_best_bus() {
             assert_eq!(id.bus.width, if ext.is_some() { caps.width } else { Width::One }, "{name}");
             assert!(id.fallbacks.iter().all(|f| f.reason != Reason::Host), "{name}: {:?}", id.fallbacks);
         }
+    }
+}
+
+/// Blocks that are damaged, or nowhere right: the fastest mode that needs no tuning, and its one block is a read.
+#[test]
+fn a_host_that_tunes_by_itself_and_finds_nothing_leaves_the_mode() {
+    for closed in [false, true] {
+        let mut config = zoo::card("uhs-64gb", Profile::ideal(), 1).unwrap();
+        if closed {
+            config.uhs.as_mut().unwrap().eye.blur_ps = 20_000;
+        }
+        let script = if closed { "" } else { "every CMD19: block 0 crc" };
+        let card = Faulty::new(SdCard::new(config).unwrap(), script.parse().unwrap()).unwrap();
+        let mut b = Bench::new(card, by_itself());
+        let id = b.identify("uhs-64gb", &by_itself(), true);
+        let left: Vec<_> = id.fallbacks.iter().map(|f| (f.mode, f.reason)).collect();
+        let tuning = |timing| (Mode::Timing(timing), Reason::Tuning);
+        assert_eq!(left, [tuning(Timing::Sdr104), tuning(Timing::Sdr50)], "{closed}");
+        assert_eq!(id.bus.timing, Timing::Ddr50, "{closed}");
+        b.round_trip("uhs-64gb", &id);
+        let (tuned, _) = b.drive(Tune::sd(&by_itself(), id.bus), Tune::LIMIT, vec![0; 512]);
+        assert_eq!(tuned.is_ok(), closed, "the lines are checked by a block that is compared: {tuned:?}");
     }
 }
 

@@ -53,7 +53,8 @@ pub struct Capabilities {
     /// 0: none, so no timing that needs tuning.
     pub sample_points: u16,
     /// It finds the sample point by itself when it gets a command with [`tuning`](Command::tuning), which ends with an error
-    /// where there is none; `sample_points` is 1 then.
+    /// where there is none; `sample_points` is 1 then. It keeps the blocks; where it has nothing to find (DDR50) it reads the
+    /// one block like any other.
     pub self_tuning: bool,
     /// It sends CMD12 by itself after the data when [`Stop::Auto`](crate::command::Stop::Auto) asks for it.
     pub auto_stop: bool,

@@ -11,7 +11,8 @@
 //! next point is tried.
 //!
 //! A host that tunes by itself ([`Capabilities::self_tuning`]) has one point: the command is given to it once, and it sends
-//! and compares as many blocks as it needs.
+//! and compares as many blocks as it needs, and keeps them. A block that comes all the same was read like any other, in a
+//! mode where that host has nothing to find (DDR50), and is compared here.
 
 use super::{Action, Machine, Step};
 use crate::bus::{BusConfig, Width};
@@ -281,7 +282,8 @@ impl Machine for Tune {
             (TunePhase::Block, Some(Ok(reply))) => {
                 let whole = reply.bytes == self.pattern.len() as u64
                     && scratch.get(..self.pattern.len()) == Some(self.pattern);
-                if self.by_host || whole {
+                let kept = self.by_host && scratch.iter().all(|byte| *byte == 0);
+                if kept || whole {
                     self.good |= 1_u64.checked_shl(self.probe.into()).unwrap_or(0);
                 }
                 self.next_point()
@@ -338,6 +340,28 @@ mod tests {
                 assert_eq!(next(Some(Err(error))), Step::Sleep(PAUSE));
                 let error = TuneError { cause: TuneCause::NoWindow(1), phase: TunePhase::Pause };
                 assert_eq!(next(None), Step::Done(Err(error)));
+            }
+        }
+    }
+
+    /// In DDR50 the command is a check of the lines: such a host has no point to find there.
+    #[test]
+    fn a_block_that_such_a_host_hands_over_is_compared() {
+        let mut caps = Capabilities::new();
+        (caps.sample_points, caps.self_tuning) = (1, true);
+        let bus = BusConfig { hz: 50_000_000, width: Width::Four, ..BusConfig::default() };
+        for (wrong, bytes) in [(false, 64), (true, 64), (false, 63)] {
+            let (mut tune, mut scratch) = (Tune::sd(&caps, bus), [0; 512]);
+            assert_eq!(tune.next(None, &mut scratch, Instant::ZERO), Step::Bus(bus));
+            tune.next(Some(Ok(Reply::default())), &mut scratch, Instant::ZERO);
+            scratch[..64].copy_from_slice(&TUNING_BLOCK_4);
+            scratch[17] ^= u8::from(wrong);
+            let end = tune.next(Some(Ok(Reply { bytes, ..Reply::default() })), &mut scratch, Instant::ZERO);
+            if wrong || bytes != 64 {
+                let error = TuneError { cause: TuneCause::NoWindow(1), phase: TunePhase::Block };
+                assert_eq!(end, Step::Done(Err(error)));
+            } else {
+                assert_eq!(end, Step::Bus(bus), "the one point there is");
             }
         }
     }
