@@ -25,10 +25,10 @@ use mmc_hal::Dir;
 use mmc_proto::bus::{Signal, Timing, Width};
 use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
-    After, BootFrom, CardTraits, Fetch, Health, Identify, IdentifyCause, IdentifyError, IdentifyStep,
-    Machine, Means, Order, POLICY, Partition, PowerNotice, Protection, SpeedCause, SpeedError, SpeedOptions,
-    SpeedPhase, Step, TalkError, TransferCause, TransferError, TransferPhase, Trouble, Tune, TuneCause,
-    TuneError, TunePhase, plan,
+    After, BootFrom, CardTraits, Fallback, Fetch, Health, Identify, IdentifyCause, IdentifyError,
+    IdentifyStep, Machine, Means, Mode, Order, POLICY, Partition, PowerNotice, Protection, Reason,
+    SpeedCause, SpeedError, SpeedOptions, SpeedPhase, Step, TalkError, TransferCause, TransferError,
+    TransferPhase, Trouble, Tune, TuneCause, TuneError, TunePhase, plan,
 };
 use mmc_proto::register::{CsdInfo, ExtCsd, MmcCsdInfo, Ocr, RegisterError, SsrInfo, ext_csd as e};
 use mmc_proto::rpmb::FrameError;
@@ -816,6 +816,13 @@ fn judgements() {
                     }
                 });
             }
+        }
+    }
+    let modes =
+        [Mode::Signal, Mode::Width(Width::One), Mode::Width(Width::Eight), Mode::Timing(Timing::Ddr50)];
+    for mode in modes {
+        for reason in [Reason::Refused, Reason::NoAnswer, Reason::Data, Reason::Tuning, Reason::Host] {
+            lines.say(format!("left, {}", Fallback { mode, reason }));
         }
     }
     lines.compare("judgements");

@@ -1,6 +1,8 @@
 //! From an empty slot to the fastest bus: each family of cards, each mode of the bus with the way down from it, and
 //! that whatever card and host answer, every conversation ends in time (G1, G2).
 
+#[path = "bring_up/edges.rs"]
+mod edges;
 mod support;
 #[path = "support/toy.rs"]
 mod toy;

@@ -7,7 +7,7 @@ use mmc_proto::bus::{BusConfig, Power, Width};
 use mmc_proto::command::Command;
 use mmc_proto::host::{
     Capabilities, Cause, Engine, Failure, Host, HostError, Lease, Operation, Phase, Progress, Reply,
-    Supervised, Why,
+    SubmitError, Supervised, Why,
 };
 use mmc_proto::machine::{
     Action, After, Conductor, Identify, Machine, Step, Transfer, TransferCause, TransferOptions, Turn,
@@ -247,4 +247,44 @@ fn a_finished_conversation_answers_with_an_error() {
         panic!("a second end")
     };
     assert_eq!(error.cause, TransferCause::OutOfTurn);
+}
+
+/// A host that has nothing but what every host must have.
+struct Bare;
+
+impl Host for Bare {
+    type Payload = Buf;
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new()
+    }
+    fn submit(&mut self, op: Operation<Buf>, _: Instant, _: Instant) -> Result<(), SubmitError<Buf>> {
+        let error = HostError::new(Cause::Unsupported("a bare host"), Phase::Submit, 255);
+        Err(SubmitError { error, operation: op })
+    }
+    fn poll(&mut self, _: Instant) -> Progress<Buf> {
+        Progress::Idle
+    }
+    fn abort(&mut self, _: Instant) {}
+}
+
+#[test]
+fn a_host_that_prepares_nothing_gives_it_back_and_says_so() {
+    fn nothing(host: &mut impl Host<Payload = Buf>) {
+        let cmd = Command::read_single_block(3);
+        let refused = host.prepare(cmd, [7; 1024]).unwrap_err();
+        assert_eq!((refused.error.phase, refused.error.index), (Phase::Submit, 17));
+        assert!(matches!(refused.error.cause, Cause::Unsupported(_)), "{:?}", refused.error);
+        let Operation::Transfer(back, payload) = refused.operation else { panic!("it was a transfer") };
+        assert_eq!((back, payload), (cmd, [7; 1024]));
+        let never = host.submit_prepared(Instant::from_millis(9), Instant::ZERO).unwrap_err();
+        assert!(matches!(never.cause, Cause::Unsupported(_)), "{never:?}");
+        assert_eq!(host.unprepare().map(|(c, _)| c.index), None);
+        let slot = host.slot(Instant::ZERO);
+        assert_eq!((slot.present, slot.changes, slot.retune), (None, 0, false));
+        host.sdio_interrupt(true);
+    }
+    nothing(&mut Bare);
+    nothing(&mut &mut Bare);
+    // An engine without these of its own, under supervision.
+    nothing(&mut Table::host(Card::sdhc(), Duration::ZERO, None));
 }

@@ -9,10 +9,12 @@ mod support;
 
 use conversations::{Conversation, SDUC, all, extensions, mmc_csd};
 use device::{CARD, Device, KEY, ext_csd, hmac, silent};
+use mmc_hal::Dir;
+use mmc_proto::command::{Command, Stop};
 use mmc_proto::host::{Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
     After, CardTraits, Erase, Extensions, Fetch, FindExtensions, Health, Lock, LockOp, Machine, Order,
-    Partition, Recover, Rpmb, SdRegister, Step, TalkError, TransferCause, Wear,
+    Partition, Recover, Rpmb, Say, Script, SdRegister, Step, Talk, TalkError, TransferCause, Wear,
 };
 use mmc_proto::register::ext_csd as e;
 use mmc_proto::rpmb::{Failure, Frame, FrameError, Request, seal};
@@ -368,6 +370,67 @@ fn an_erase_in_pieces_says_how_far_it_is() {
         seen.push(erase.progress().0);
     };
     assert_eq!((error.phase, erase.progress()), (Some("Erase"), (3, 8)));
+}
+
+/// One command that reads so many blocks, and nothing else.
+struct ReadOnce(u32, bool);
+
+impl Script for ReadOnce {
+    type Output = u64;
+    fn limit(&self) -> Duration {
+        Duration::from_millis(10)
+    }
+    fn patience(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+    fn next(&mut self, heard: Option<Reply>, _: &mut [u8], _: Instant) -> Result<Say<u64>, TransferCause> {
+        if let Some(reply) = heard {
+            return Ok(Say::Done(reply.bytes));
+        }
+        let command = match self.0 {
+            0 => Command::set_blocklen(512),
+            _ if self.1 => Command::app_cmd(1),
+            blocks => Command::data(18, 0, Dir::Read, 512, blocks, Stop::None),
+        };
+        Ok(Say::Do("Read", command, Duration::from_millis(10)))
+    }
+}
+
+#[test]
+fn an_error_is_cleaned_up_by_cmd12_where_more_than_one_block_was_to_come() {
+    for (script, first) in [
+        (ReadOnce(0, false), 13),
+        (ReadOnce(1, false), 13),
+        (ReadOnce(2, false), 12),
+        (ReadOnce(1, true), 12),
+    ] {
+        let mut log = Vec::new();
+        let run = drive(Talk::follow(1, script), |step, _| {
+            let Step::Do(a) = step else { panic!("only commands") };
+            log.push(a.command.index);
+            let good = Ok(Reply { words: [TRAN, 0, 0, 0], bytes: 0 });
+            let bad = Err(HostError::new(Cause::Crc, Phase::Data, a.command.index));
+            (if log.len() == 1 { bad } else { good }, Duration::ZERO)
+        });
+        assert_eq!((run.out.unwrap_err().after, log[1]), (After::Ready, first), "{log:?}");
+    }
+}
+
+#[test]
+fn bytes_count_for_a_command_with_data_alone() {
+    for (blocks, bytes, out) in [
+        (2, 1024, Ok(1024)),
+        (2, 1023, Err(TransferCause::Short(1023))),
+        (2, 0, Err(TransferCause::Short(0))),
+        (0, 7, Ok(7)),
+    ] {
+        let run = drive(Talk::follow(1, ReadOnce(blocks, false)), |step, _| {
+            let Step::Do(a) = step else { panic!("only commands") };
+            let bytes = if matches!(a.command.index, 16 | 18) { bytes } else { 0 };
+            (Ok(Reply { words: [TRAN, 0, 0, 0], bytes }), Duration::ZERO)
+        });
+        assert_eq!(run.out.map_err(|e| e.cause), out, "{blocks} blocks");
+    }
 }
 
 #[test]

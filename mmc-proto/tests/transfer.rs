@@ -6,10 +6,10 @@ use mmc_hal::Dir;
 use mmc_proto::command::{Gate, Stop};
 use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
-    After, CardTraits, Step, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
+    After, CardTraits, Machine, Step, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
 };
 use mmc_proto::status::CardStatus;
-use mmc_time::Duration;
+use mmc_time::{Duration, Instant};
 use support::{Card, PRG, Run, TRAN, drive};
 
 const CARD: CardTraits = CardTraits {
@@ -361,4 +361,47 @@ fn a_card_that_refuses_a_data_command_is_heard() {
     assert_eq!((error.cause, error.phase), (TransferCause::Card, TransferPhase::Data));
     assert_eq!(error.status.map(|s| s.bits()), r1);
     assert!(!error.is_retryable(), "it will refuse it again");
+}
+
+#[test]
+fn a_transfer_says_where_it_is() {
+    let walk = |open_ended: bool, dir: Dir, bad: Option<u8>, card: &CardTraits| {
+        let mut transfer = Transfer::new(card, dir, 0, 4, TransferOptions { open_ended });
+        let (mut now, mut last, mut phases) = (Instant::ZERO, None, vec![transfer.phase()]);
+        let mut busy = 1;
+        loop {
+            let step = transfer.next(last.take(), &mut [], now);
+            phases.push(transfer.phase());
+            match step {
+                Step::Do(a) => {
+                    let programming = a.command.index == 13 && dir == Dir::Write && busy > 0;
+                    busy -= u32::from(programming);
+                    let bytes = a.command.data.map_or(0, |d| d.bytes());
+                    let reply = Reply { words: [if programming { 0x0e00 } else { 0x0900 }, 0, 0, 0], bytes };
+                    let fails = bad == Some(a.command.index);
+                    last = Some(if fails {
+                        Err(host(Cause::Crc, Phase::Data, a.command.index))
+                    } else {
+                        Ok(reply)
+                    });
+                }
+                Step::Sleep(time) => now += time,
+                Step::Done(_) => break,
+                _ => panic!("nothing else"),
+            }
+        }
+        phases.dedup();
+        phases
+    };
+    use TransferPhase::{Address, Data, Ready, Recover, SetCount, Stop};
+    let around = |inside: &[TransferPhase]| {
+        let inside = inside.iter().copied().map(Some);
+        std::iter::once(None).chain(inside).chain([None]).collect::<Vec<_>>()
+    };
+    let sduc = CardTraits { blocks: 1 << 33, ..CARD };
+    assert_eq!(walk(false, Dir::Read, None, &CARD), around(&[SetCount, Data]));
+    assert_eq!(walk(true, Dir::Read, None, &CARD), around(&[Data, Stop]));
+    assert_eq!(walk(true, Dir::Write, None, &CARD), around(&[Data, Stop, Ready]));
+    assert_eq!(walk(false, Dir::Write, None, &sduc), around(&[SetCount, Address, Data, Ready]));
+    assert_eq!(walk(false, Dir::Read, Some(18), &CARD), around(&[SetCount, Data, Recover]));
 }

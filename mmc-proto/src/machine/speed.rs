@@ -353,11 +353,12 @@ impl Speed {
             Op::Io(speed) if self.card.io.is_none() || speed == self.io_speed => return None,
             Op::Io(speed) => self.go(state, Command::io_write_direct(0, IO_SPEED, speed << 1), COMMAND_LIMIT),
             Op::Gentle(timing) => {
-                let bus = BusConfig { timing, sample: 0, ..self.bus };
+                let bus = BusConfig { timing, ..self.bus };
                 self.set_bus(state, bus)
             }
             Op::Bus(timing) => {
-                let sample = if timing.max_hz() > 52_000_000 { self.sample } else { 0 };
+                // 0 but in a rung that is tuned; on its way HS400 passes a slow mode once more.
+                let sample = if timing == Timing::High { 0 } else { self.sample };
                 let bus = BusConfig { hz: self.hz(timing), timing, sample, ..self.bus };
                 self.set_bus(state, bus)
             }
