@@ -437,6 +437,64 @@ mod tests {
     }
 
     #[test]
+    fn what_the_memory_does_not_let_the_dma_have_is_told_apart() {
+        let says = |e, text: &str| {
+            assert!(matches!(refused(e), Cause::Unsupported(why) if why.contains(text)), "{e:?}")
+        };
+        says(DmaError::Address { bus: 1 << 32, mask: 0xffff_ffff }, "address mask");
+        says(DmaError::Alignment { bus: 2, len: 3, align: 4 }, "aligned");
+        says(DmaError::NoSegment(4), "lacks one of its segments");
+        assert_eq!(refused(DmaError::Full), Cause::Dma);
+    }
+
+    /// A payload that has empty segments, too.
+    struct Pieces(Vec<Vec<u8>>);
+
+    impl Payload for Pieces {
+        fn segments(&self) -> usize {
+            self.0.len()
+        }
+        fn segment(&self, i: usize) -> Option<&[u8]> {
+            self.0.get(i).map(Vec::as_slice)
+        }
+        fn segment_mut(&mut self, i: usize) -> Option<&mut [u8]> {
+            self.0.get_mut(i).map(Vec::as_mut_slice)
+        }
+    }
+
+    /// A mapping that keeps account of which segments are the device's.
+    #[derive(Default)]
+    struct Account(Vec<(usize, usize)>);
+
+    impl Dma<Pieces> for Account {
+        fn mask(&self) -> u64 {
+            u32::MAX.into()
+        }
+        fn map(&mut self, _: &mut Pieces, i: usize, len: usize, _: Dir) -> Result<u64, DmaError> {
+            self.0.push((i, len));
+            Ok(LOW + 4096 * i as u64)
+        }
+        fn unmap(&mut self, _: &mut Pieces, i: usize, len: usize, bus: u64, _: Dir) {
+            assert_eq!(bus, LOW + 4096 * i as u64);
+            let at = self.0.iter().position(|mapped| *mapped == (i, len));
+            self.0.remove(at.unwrap_or_else(|| panic!("segment {i} is not mapped: {:?}", self.0)));
+        }
+        fn publish(&self) {}
+    }
+
+    #[test]
+    fn what_was_mapped_is_unmapped_once_and_an_empty_segment_never() {
+        let memory = Memory::new(LOW, LOW + 0x1_0000);
+        let (mut idmac, mut account) = (idmac(&memory, 16), Account::default());
+        let mut pieces = Pieces([512, 0, 256, 256, 8].map(|len| vec![0; len]).to_vec());
+        assert_eq!(idmac.load(false, &mut pieces, 1024, 4, Dir::Read, &mut account), Ok(()));
+        assert_eq!(account.0, [(0, 512), (2, 256), (3, 256)]);
+        idmac.unmap_all(false, &mut pieces, &mut account);
+        assert_eq!(account.0, []);
+        idmac.unmap_all(false, &mut pieces, &mut account);
+    }
+
+    #[test]
     fn a_segment_may_end_on_the_last_address_there_is() {
         let low = Memory::new(LOW, LOW + 0x1_0000);
         let mut idmac = idmac(&low, 16);

@@ -45,8 +45,7 @@ impl Mailbox {
 
     /// Takes `bit` out of INTMASK; whether it was in.
     fn disarm<M: Mmio>(&self, regs: &M, bit: u32) -> bool {
-        let was = self.mask.load(Ordering::SeqCst) & bit != 0
-            && self.mask.fetch_and(!bit, Ordering::SeqCst) & bit != 0;
+        let was = self.mask.fetch_and(!bit, Ordering::SeqCst) & bit != 0;
         if was {
             self.show(regs);
         }

@@ -3,7 +3,7 @@
 
 mod bench;
 
-use bench::{Bench, MODES, Mode, buffers, bytes, cases, filled, pattern};
+use bench::{Bench, MODES, Mode, RING_BYTES, buffers, bytes, cases, filled, pattern};
 use mmc_dw_hsdk::platform::HSDK;
 use mmc_dw_hsdk::{Platform, Transfers};
 use mmc_hal::{Dir, Mmio, Payload};
@@ -316,4 +316,36 @@ fn more_segments_than_stated_are_refused_and_come_back() {
     b.store(0, &data);
     assert!(b.read(&card, 0, &lens[..256]).unwrap() == data, "as many as are stated");
     b.assert_clean();
+}
+
+#[test]
+fn a_fifo_that_is_never_handed_over_ends_by_the_drivers_own_limit() {
+    for mode in MODES {
+        let (mut b, card) = Bench::identified(mode);
+        b.dw.inject(Fault::StuckReset);
+        let since = b.clock.now();
+        let data = pattern(2048, 5);
+        let (r, _) =
+            b.transfer(&card, Dir::Write, 0, filled(&data, &[1023, 1025]), TransferOptions::default());
+        let TransferCause::Host(e) = r.unwrap_err().cause else { panic!("the host fails") };
+        assert_eq!(e.cause, Cause::Controller, "{mode:?}");
+        assert!(b.clock.now().since(since) >= Duration::from_millis(1), "{mode:?}: not at the first look");
+    }
+}
+
+/// After an error the controller is reset, and what it had not reached of its list is not its own any more.
+#[test]
+fn no_descriptor_is_the_controllers_after_an_error() {
+    for mode in MODES {
+        let (mut b, card) = Bench::identified(mode);
+        b.dw.inject(Fault::ReadNothing(0));
+        let owned = |b: &Bench| {
+            let ring = b.memory.window(b.ring_bus, RING_BYTES);
+            (0..RING_BYTES / 16).filter(|k| ring.read32(k * 16) >> 31 == 1).count()
+        };
+        let (r, _) = b.transfer(&card, Dir::Read, 0, buffers(&[65_536]), TransferOptions::default());
+        assert!(r.is_err(), "{mode:?}");
+        assert_eq!(owned(&b), 0, "{mode:?}");
+        assert!(b.read(&card, 0, &[65_536]).is_ok(), "{mode:?}");
+    }
 }

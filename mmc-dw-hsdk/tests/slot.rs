@@ -9,7 +9,7 @@ use mmc_mock::dw::{Config, Fault};
 use mmc_mock::timing::Profile;
 use mmc_proto::bus::Power;
 use mmc_proto::command::{Command, Stop};
-use mmc_proto::host::{Host, Operation, Progress, Slot};
+use mmc_proto::host::{Cause, Host, Operation, Phase, Progress, Slot};
 use mmc_time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -143,5 +143,31 @@ fn an_sdio_interrupt_is_shown_once_for_each_time_it_is_armed() {
         pass(&mut b, 10);
         assert!(!look(&mut b).sdio, "{what}: disarmed");
         b.assert_clean();
+    }
+}
+
+/// A command with a busy phase, and DAT0 low although the slot says that the card has left; or its pin has moved and is
+/// back.
+#[test]
+fn lines_that_stay_low_without_a_card_are_no_busy_card() {
+    let busy = Duration::from_millis(400);
+    for mode in MODES {
+        for leaves in [true, false] {
+            let (mut b, card) = Bench::identified(mode);
+            b.dw.inject(Fault::Busy(busy));
+            let since = b.clock.now();
+            let moves = if leaves { Fault::Pin(false) } else { Fault::Spurious(1) };
+            b.dw.inject_at(since + Duration::from_millis(100), moves);
+            let waits = Command { busy: true, ..Command::send_status(card.rca) };
+            let done = b.operate(Operation::Command(waits), SECOND).result;
+            let took = b.clock.now().since(since);
+            if leaves {
+                let e = done.unwrap_err();
+                assert_eq!((e.cause, e.phase), (Cause::NoCard, Phase::Busy), "{mode:?}");
+                assert!(took < busy, "{mode:?}: {took}");
+            } else {
+                assert!(done.is_ok() && took >= busy, "{mode:?}: {done:?} after {took}");
+            }
+        }
     }
 }

@@ -147,6 +147,31 @@ mod tests {
         assert_eq!(HSDK.debounce_clocks(), 10_000_000);
     }
 
+    /// Registers that older builds have not got are left alone unless a timing needs them.
+    #[test]
+    fn each_timing_alone_says_which_registers_it_needs() {
+        use Timing::{Ddr50, Ddr52, Default, High, Hs200, Hs400, Hs400Es, Sdr12, Sdr25, Sdr50, Sdr104};
+        let ddr = [Ddr50, Ddr52, Hs400, Hs400Es];
+        let fast = [Sdr104, Hs200, Hs400, Hs400Es];
+        for timing in [Default, High, Sdr12, Sdr25, Sdr50, Ddr50, Sdr104, Ddr52, Hs200, Hs400, Hs400Es] {
+            let timings = Timings::default_only().with(timing);
+            let board = Platform { timings, signal: SignalSwitch::Fixed, sample: None, ..HSDK };
+            assert_eq!(board.has_ddr(), ddr.contains(&timing), "{timing:?}");
+            assert_eq!(board.has_fast(), fast.contains(&timing), "{timing:?}");
+            assert_eq!(board.is_plain(), !ddr.contains(&timing) && !fast.contains(&timing), "{timing:?}");
+        }
+    }
+
+    #[test]
+    fn a_board_without_wires_refuses_both_and_says_why() {
+        let said = [().signal(mmc_proto::bus::Signal::V1_8), ().sample(1, 2)];
+        let why = said.map(|said| match said {
+            Err(mmc_proto::host::Cause::Unsupported(why)) => why,
+            other => panic!("{other:?}"),
+        });
+        assert!(why[0].contains("signal level") && why[1].contains("sample point"), "{why:?}");
+    }
+
     #[test]
     fn numbers_that_cannot_be_are_named() {
         assert!(Platform { ciu_hz: 0, ..HSDK }.check().unwrap_err().contains("ciu_hz"));
