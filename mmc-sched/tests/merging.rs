@@ -36,6 +36,7 @@ fn runs(q: &mut Q) -> Vec<(u64, u32, u16)> {
             Dispatch::Empty => panic!("{} forgot {}", q.name(), q.len()),
         }
     }
+    assert_eq!((q.dispatch(now), q.queued()), (Dispatch::Empty, 0), "{} remembers what is gone", q.name());
     out
 }
 

@@ -409,3 +409,88 @@ fn raising_ends_and_begins_to_the_sector_and_the_millisecond() {
     r.stop(AT(5001));
     assert_eq!((r.coefficient(), r.time_factor()), (1, 1));
 }
+
+type Q = Queue<Vec<Slot>, Bfq<N>>;
+
+fn ask(q: &mut Q, stream: u32, lba: u64, now: Instant) {
+    q.insert(Request::new(Op::Read, lba, 8, StreamId(stream)), now).unwrap();
+}
+/// The stream whose request goes out and is done at once, or until when the device is kept idle.
+fn serve(q: &mut Q, now: Instant) -> Result<u32, Option<Instant>> {
+    takes(q, now, MS(0))
+}
+fn takes(q: &mut Q, now: Instant, took: Duration) -> Result<u32, Option<Instant>> {
+    match q.dispatch(now) {
+        Dispatch::Run(run) => {
+            let whose = q.request(run.head).unwrap().stream.0;
+            q.complete(run.head, Outcome { blocks: 8, failed: false }, now + took).unwrap();
+            Ok(whose)
+        }
+        Dispatch::Wait { at, .. } => Err(at),
+        Dispatch::Empty => panic!("nothing is queued"),
+    }
+}
+
+#[test]
+fn a_device_is_judged_by_completions_that_leave_it_enough_to_do() {
+    // What the stream that has the device and another one have on the way, and whether that is enough to judge by.
+    for (own, other, judged) in [(3, 0, false), (4, 0, true), (3, 1, true), (2, 2, false), (2, 5, false)] {
+        let mut q = Queue::with_limits(std::vec![Slot::FREE; 40], Bfq::<N>::new(), Limits::default());
+        let mut now = AT(1000);
+        let mut lba = 0;
+        for (stream, n) in [(1, own), (2, other)] {
+            for _ in 0..n {
+                lba += 1000;
+                ask(&mut q, stream, lba, now);
+            }
+        }
+        for n in 0..34 {
+            assert!(!q.policy().rate.one_at_a_time() || n == 33, "{own} {other}: {n}");
+            assert_eq!(serve(&mut q, now), Ok(1), "{own} {other}: {n}");
+            now += Duration::from_micros(10);
+            lba += 1000;
+            ask(&mut q, 1, lba, now);
+        }
+        assert_eq!(q.policy().rate.one_at_a_time(), judged, "{own} {other}");
+    }
+}
+
+#[test]
+fn a_device_that_takes_one_at_a_time_waits_for_a_reader_that_comes_back_soon() {
+    // The verdict (most requests at the device), raising, whether the reader seeks: who is next when another comes.
+    for (most, low_latency, seeks, waits) in [
+        (None, "0", false, false),
+        (Some(4), "0", false, false),
+        (Some(1), "0", false, true),
+        (Some(1), "0", true, false),
+        (Some(1), "1", false, false),
+    ] {
+        let mut q = Queue::with_limits(std::vec![Slot::FREE; 40], Bfq::<N>::new(), Limits::default());
+        q.tune("low_latency", low_latency).unwrap();
+        if let Some(most) = most {
+            told(&mut q.policy_mut().rate, 33, most);
+        }
+        let mut now = AT(1000);
+        let mut lba = 0;
+        for _ in 0..if seeks { 24 } else { 2 } {
+            lba += if seeks { 10_000 } else { 8 };
+            ask(&mut q, 1, lba, now);
+            assert_eq!(takes(&mut q, now, MS(9)), Ok(1));
+            now += MS(10);
+        }
+        ask(&mut q, 1, lba + 8, now);
+        ask(&mut q, 2, 1 << 20, now);
+        // One that is not worth waiting for gives way to whoever comes.
+        let first = serve(&mut q, now);
+        assert_eq!(first, Ok(if waits { 1 } else { 2 }), "{most:?} {low_latency} {seeks}");
+        if waits {
+            let next = Err(Some(now + MS(8)));
+            assert_eq!(serve(&mut q, now), next);
+            // To the nanosecond; then it was in vain.
+            let early = Instant::from_nanos((now + MS(8)).as_nanos() - 1);
+            assert_eq!(serve(&mut q, early), next);
+            assert_eq!(serve(&mut q, now + MS(8)), Ok(2));
+            assert_eq!(q.policy().expired(Expiry::TooIdle), 1);
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! What `cover` makes of a flush: it waits for what it was told to wait for, for all of it, and for nothing else.
+//! What `cover` makes of a flush: it waits for what it was told to wait for, for all of it, and for nothing else. And
+//! where some rules of `ftb` begin and end, to the tag, the sector and the nanosecond.
 #![cfg(feature = "ftb")]
 
 use mmc_sched::ftb::Ftb;
@@ -155,4 +156,83 @@ fn only_what_nobody_waits_for_and_is_queued_can_be_covered() {
     b.pages(FLUSHER, 4);
     let flush = b.flush(JOURNAL);
     assert!(b.before(flush) <= 1);
+}
+
+#[test]
+fn what_nobody_waits_for_gets_half_of_the_tags_to_the_last_one() {
+    for tags in [8, 9, 24] {
+        let mut b = Bench::new();
+        let page = |n: u64| Request::new(Op::Write, n * 1000, 8, FLUSHER);
+        let mut got = 0;
+        while b.queue.admits_request(&page(got), tags) {
+            b.put(page(got));
+            got += 1;
+        }
+        assert_eq!(got, tags as u64 / 2, "{tags}");
+        // Others get one each, and a reader what is left but for newcomers: half of an eighth.
+        assert!(b.queue.admits_request(&Request::new(Op::Write, 0, 8, OTHER_FLUSHER), tags));
+        let read = |n: u64| Request::new(Op::Read, 1 << 24 | n << 12, 8, JOURNAL);
+        let mut reads = 0;
+        while b.queue.admits_request(&read(reads), tags) {
+            b.put(read(reads));
+            reads += 1;
+        }
+        assert_eq!((got + reads) as usize, tags - tags / 8 / 2, "{tags}");
+    }
+}
+
+#[test]
+fn a_change_of_place_costs_what_it_was_seen_to_cost() {
+    // A write takes what was expected and this much more, in parts of what was expected: what the next change of place is
+    // expected to cost. Up to a quarter more is taken for that, a quarter of it at a time; more must be seen twice.
+    let charged = |b: &Bench| b.queue.policy().account(JOURNAL, true).map_or(Duration::ZERO, |a| a.charged);
+    let expected = |b: &Bench| b.queue.policy().expected_write(128).as_nanos();
+    let costs = |more: &dyn Fn(u64) -> u64, times: u32| {
+        let mut b = Bench::new();
+        let mut est = expected(&b);
+        for n in 0..=times {
+            // The journal writes at another place each time.
+            let flags = Flags::SYNC;
+            let request = Request { flags, ..Request::new(Op::Write, 1 << (20 + n), 128, JOURNAL) };
+            b.put(request);
+            let before = charged(&b);
+            let run = b.send().expect("nothing else is there");
+            let extra = (charged(&b) - before).as_nanos() - est;
+            if n == times {
+                return (extra, est);
+            }
+            b.now += Duration::from_nanos(est + more(est));
+            b.queue.complete(run.head, Outcome { blocks: 128, failed: false }, b.now).expect("there");
+            est = expected(&b);
+        }
+        unreachable!()
+    };
+    let (extra, est) = costs(&|est| est / 4, 1);
+    assert_eq!(extra, est / 4 / 4, "a quarter more, once");
+    assert_eq!(costs(&|est| est / 4 + 1, 1).0, 0, "more than that, once");
+    let (extra, est) = costs(&|est| est / 4 + 4, 2);
+    assert_eq!(extra, (est / 4 + 4) / 2, "more than that, twice");
+}
+
+#[test]
+fn a_part_that_comes_back_stands_where_it_stood() {
+    let mut b = Bench::new();
+    // Somebody waits for something, so large writes nobody waits for go out in parts.
+    let read = b.put(Request::new(Op::Read, 1 << 28, 8, JOURNAL));
+    let run = b.send().expect("the read");
+    assert_eq!(run.head, read);
+    b.end(run);
+    let large = b.put(Request::new(Op::Write, 0, 8192, FLUSHER));
+    let part = b.send().expect("a part of it");
+    assert!(part.head == large && part.blocks < 8192, "{part:?}");
+    let small = b.put(Request::new(Op::Write, 100_000, 8, FLUSHER));
+    b.queue.requeue(&part, b.now);
+    // From where the part would have ended on the small one comes first, then the large one from its beginning.
+    let next = b.send().expect("another");
+    assert_eq!(next.head, small);
+    b.end(next);
+    let again = b.send().expect("the part");
+    assert_eq!((again.head, again.lba), (large, 0));
+    b.end(again);
+    b.drain();
 }
