@@ -155,3 +155,34 @@ impl RequestId {
         self.slot as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn three_comparisons_find_every_difference() {
+        let all = [Flags::SYNC, Flags::META, Flags::FUA, Flags::PREFLUSH, Flags::NOMERGE, Flags::BARRIER];
+        let mut some = std::vec![];
+        for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
+            for (lba, blocks, stream) in
+                [(0, 8, 0), (1, 8, 0), (0, 9, 0), (0, 8, 1), (u64::MAX, u32::MAX, u32::MAX)]
+            {
+                some.push(Request::new(op, lba, blocks, StreamId(stream)));
+            }
+            let plain = some[some.len() - 1];
+            some.extend(all.map(|flags| Request { flags, ..plain }));
+            for (class, level) in
+                [(Class::Idle, 0), (Class::BestEffort, 0), (Class::RealTime, 7), (Class::None, 1)]
+            {
+                some.push(Request { priority: Priority { class, level }, ..plain });
+            }
+        }
+        for a in &some {
+            for b in &some {
+                assert_eq!(a.same(b), a == b, "{a:?} {b:?}");
+            }
+        }
+    }
+}

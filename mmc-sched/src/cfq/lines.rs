@@ -67,12 +67,9 @@ impl<const N: usize> Cfq<N> {
     pub(super) fn count(&self, line: Line) -> u32 {
         self.ends(line).count
     }
-    /// Busy queues of a class.
+    /// Busy queues of a class above idle.
     pub(super) fn busy_in(&self, rank: Rank) -> u32 {
-        match rank {
-            Rank::Idle => self.count(Line { rank, load: Load::Sync }),
-            _ => Load::ALL.iter().map(|&load| self.count(Line { rank, load })).fold(0, u32::saturating_add),
-        }
+        Load::ALL.iter().map(|&load| self.count(Line { rank, load })).fold(0, u32::saturating_add)
     }
     /// Busy queues.
     pub(super) fn busy(&self) -> u32 {
