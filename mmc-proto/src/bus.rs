@@ -54,6 +54,21 @@ pub enum Timing {
 }
 
 impl Timing {
+    /// All of them, each once, in the order of their declaration.
+    pub const ALL: &'static [Self] = &[
+        Self::Default,
+        Self::High,
+        Self::Sdr12,
+        Self::Sdr25,
+        Self::Sdr50,
+        Self::Ddr50,
+        Self::Sdr104,
+        Self::Ddr52,
+        Self::Hs200,
+        Self::Hs400,
+        Self::Hs400Es,
+    ];
+
     /// The fastest clock of the mode in Hz as the standard names it; for `Default` and `High` the SD values (an
     /// MMC runs 26 and 52 MHz).
     #[must_use]

@@ -489,7 +489,7 @@ fn oddities() -> Vec<Change> {
         change("functions of SDIO alone", |t| t.io = Some((7, false))),
         change("functions of SDIO and memory", |t| t.io = Some((0, true))),
     ];
-    for timing in wire::TIMINGS {
+    for &timing in Timing::ALL {
         all.push(change(format!("refuses {timing:?}"), move |t| t.refuses.push(timing)));
         all.push(change(format!("deaf in {timing:?}"), move |t| t.deaf.push(timing)));
         all.push(change(format!("garbled in {timing:?}"), move |t| t.garbled.push(timing)));

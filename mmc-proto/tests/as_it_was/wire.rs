@@ -20,21 +20,6 @@ use mmc_proto::spi;
 use mmc_proto::status::{CardState, CardStatus};
 use std::fmt::Write;
 
-/// Every timing, in the order of its number.
-pub(super) const TIMINGS: [Timing; 11] = [
-    Timing::Default,
-    Timing::High,
-    Timing::Sdr12,
-    Timing::Sdr25,
-    Timing::Sdr50,
-    Timing::Ddr50,
-    Timing::Sdr104,
-    Timing::Ddr52,
-    Timing::Hs200,
-    Timing::Hs400,
-    Timing::Hs400Es,
-];
-
 /// Small, large, and with every other bit.
 const NUMBERS: [u32; 7] = [0, 1, 0x0102_0304, 0x5555_5555, 0xaaaa_aaaa, 0x8000_0000, u32::MAX];
 
@@ -584,10 +569,10 @@ fn frames_and_quirks() {
             }
         });
     }
-    for (n, timing) in TIMINGS.into_iter().enumerate() {
+    for (n, &timing) in Timing::ALL.iter().enumerate() {
         let one = Timings::default_only().with(timing);
-        let all = TIMINGS.into_iter().fold(Timings::new(), Timings::with);
-        let has = |set: Timings| TIMINGS.map(|t| u8::from(set.has(t)));
+        let all = Timing::ALL.iter().copied().fold(Timings::new(), Timings::with);
+        let has = |set: Timings| Timing::ALL.iter().map(|t| u8::from(set.has(*t))).collect::<Vec<_>>();
         lines.say(format!(
             "{n} {timing:?} {} {} {:?} {:?}",
             timing.max_hz(),
