@@ -154,7 +154,7 @@ pub(crate) enum Chore {
     Order(Order),
     Register(SdRegister),
     Tune(Tune),
-    Off(bool),
+    Off,
 }
 
 /// Switching the supply off before an identification.
@@ -186,7 +186,7 @@ impl Machine for Chore {
             Self::Order(m) => m.scratch(),
             Self::Register(m) => m.scratch(),
             Self::Tune(m) => m.scratch(),
-            Self::Off(_) => false,
+            Self::Off => false,
         }
     }
     fn next(
@@ -212,9 +212,9 @@ impl Machine for Chore {
             Self::Order(m) => map(m.next(last, scratch, now), |r| Ended::Done(r.map(drop))),
             Self::Register(m) => map(m.next(last, scratch, now), Ended::Done),
             Self::Tune(m) => map(m.next(last, scratch, now), |r| Ended::Tuned(r.is_ok())),
-            Self::Off(sent) => match last {
-                None if !core::mem::replace(sent, true) => Step::Power(Power::Off),
-                _ => Step::Done(Ended::Off),
+            Self::Off => match last {
+                None => Step::Power(Power::Off),
+                Some(_) => Step::Done(Ended::Off),
             },
         }
     }
@@ -267,7 +267,7 @@ impl<B> Keeper<B> {
         let units = MAX_DISCARD.checked_div(unit).unwrap_or(0).max(1).saturating_mul(unit);
         Features {
             cache: self.cache_on,
-            barrier: self.cache_on && self.barriers_on,
+            barrier: self.barriers_on,
             unit,
             discard: max(discard),
             write_zeroes: max(zeroes),
@@ -363,7 +363,7 @@ impl<B> Keeper<B> {
                 let ext_csd = self.ext_csd().filter(|e| e.get(EXT_CSD_REV) >= 6)?;
                 Chore::Order(Order::power_notice(traits, ext_csd, PowerNotice::OffShort))
             }
-            Task::Off => Chore::Off(false),
+            Task::Off => Chore::Off,
         })
     }
 

@@ -715,9 +715,8 @@ where
                 };
                 if verdict == Verdict::Fail {
                     if let (1, BlockError::Transfer(e)) = (run.count, &error) {
-                        let known = run.offset.saturating_add(e.done);
-                        if let Some(e) = self.table.by_id(run.head).and_then(|i| self.table.get_mut(i)) {
-                            e.moved = if known > 0 && run.offset <= e.moved { known } else { e.moved };
+                        if let Some(entry) = self.table.by_id(run.head).and_then(|i| self.table.get_mut(i)) {
+                            entry.has_moved(run.offset, e.done);
                         }
                     }
                     self.fail_members(&run, error, now);
@@ -789,9 +788,7 @@ where
         let Some(e) = self.table.get_mut(i) else { return };
         self.dirty |= !e.request.op.is_read() && self.features.cache;
         let end = e.part.0.saturating_add(e.part.1);
-        if e.part.0 <= e.moved {
-            e.moved = e.moved.max(end);
-        }
+        e.has_moved(e.part.0, e.part.1);
         if let Some((part, piece)) = e.single {
             let left = part.0.saturating_add(part.1).saturating_sub(end);
             if left > 0 {

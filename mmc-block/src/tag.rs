@@ -151,6 +151,15 @@ pub(crate) struct Entry<B> {
     pub result: Result<(), BlockError>,
 }
 
+impl<B> Entry<B> {
+    /// So many blocks from `from` on were read or written: it is told of those before which none is missing.
+    pub(crate) fn has_moved(&mut self, from: u32, blocks: u32) {
+        if from <= self.moved {
+            self.moved = self.moved.max(from.saturating_add(blocks));
+        }
+    }
+}
+
 /// Storage for one accepted request. Make an array with `[const { Tag::new() }; N]`, or a `Vec` of
 /// [`Tag::new`].
 pub struct Tag<B> {

@@ -409,6 +409,11 @@ fn a_flush_that_is_due_when_the_card_is_changed_fails() {
         let done = b.disk.take(ticket).unwrap();
         assert_eq!(done.result, Err(BlockError::Stopped(Stopped::MediaChanged)), "{:?}", done.request);
     }
+    // And the new one is what the old one was: with its cache on.
+    assert!(b.disk.accept_media() && b.disk.core().features().cache);
+    assert_eq!(b.one(write(64, 1), 7).result, Ok(()));
+    assert_eq!(b.one(self::flush(), 0).result, Ok(()));
+    assert_eq!(stored(&b, 64), 7);
 }
 
 #[test]

@@ -79,11 +79,14 @@ fn a_failed_request_gives_its_buffer_back() {
     let fake = FakeHost::new(1024, 8);
     fake.lock().bad.insert(3, Fault::Silent);
     let disk = disk(&fake, NoSched::new(), 8, settings(8));
-    let mut disk = Blocking::new(disk, Virtual(Clock::new()));
+    let mut idle = Virtual(Clock::new());
+    let mut disk = Blocking::new(disk, &mut idle);
     let failed = disk.write(0, Buf(vec![1; 4096])).unwrap_err();
     assert!(matches!(failed.error, Failure::Failed(e) if e.is_retryable()));
     assert_eq!(failed.buffer, Some(Buf(vec![1; 4096])));
     disk.write(4, Buf(vec![1; 4096])).unwrap();
+    // Three attempts, and the other.
+    assert_eq!(idle.now(), Instant::ZERO + SERVICE.saturating_mul(4));
 }
 
 #[test]

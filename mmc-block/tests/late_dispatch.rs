@@ -165,3 +165,22 @@ fn a_wait_of_the_scheduler_ends_preparation_not_the_running_command() {
     disk.poll(T0 + MS.saturating_mul(14));
     assert_eq!(report.lock().unwrap().given, [T0, T0, T0 + MS.saturating_mul(14)]);
 }
+
+#[test]
+fn a_wait_of_the_scheduler_that_is_longer_than_the_command_does_not_hide_its_end() {
+    // Until the same instant, and beyond it.
+    for coy in [20, 50] {
+        let fake = FakeHost::new(1024, 64);
+        let (mut disk, report) = spied(&fake, NoSched::new(), true);
+        for lba in [0, 100, 200] {
+            let r = write(lba, 8);
+            disk.submit(r, buf(&r, 1), T0).unwrap();
+        }
+        disk.poll(T0);
+        report.lock().unwrap().not_before = T0 + MS.saturating_mul(coy);
+        let end = T0 + SERVICE + SERVICE;
+        assert_eq!(disk.poll(T0 + SERVICE), Next::Wait { why: Why::Interrupt, until: end });
+        disk.poll(end);
+        assert_eq!(disk.statistics().completed, 2);
+    }
+}

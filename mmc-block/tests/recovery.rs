@@ -1,4 +1,5 @@
-//! What happens to requests when a command fails, when the host cannot let go, and at the end.
+//! What happens to requests when a command fails, when the host cannot let go, and at the end; and to what a disk does with
+//! its card meanwhile.
 
 mod common;
 mod stack;
@@ -10,9 +11,12 @@ use mmc_mock::card::{MmcCard, MmcConfig, SdCard, SdConfig, Shared};
 use mmc_mock::fault::{Action, Faulty, Medium};
 use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
+use mmc_proto::machine::{Identified, MmcPart, Registers};
+use mmc_proto::quirk::Avoid;
+use mmc_proto::register::ext_csd::EXT_CSD_REV;
 use mmc_sched::{Flags, MqDeadline, NoSched, Op, Policy};
-use mmc_time::Instant;
-use stack::{AnyHost, Backend, Bench, Door, req, script};
+use mmc_time::{Duration, Instant};
+use stack::{AnyHost, Backend, Bench, Door, emmc_card, flush, req, script, sd_card, sd_card_with_a_cache};
 
 const T0: Instant = Instant::ZERO;
 
@@ -234,4 +238,267 @@ fn a_card_is_the_same_if_every_register_that_names_it_says_so() {
     assert_eq!(after_a_sleep(mmc(|_| ()), mmc(|_| ())), Media::Same);
     assert_eq!(after_a_sleep(mmc(|_| ()), mmc(|c| c.cid[13] ^= 1)), Media::New);
     assert_eq!(after_a_sleep(mmc(|_| ()), mmc(smaller)), Media::New);
+}
+
+/// A write of 8 sectors.
+fn w(lba: u64) -> mmc_sched::Request {
+    req(Op::Write, lba, 8, Flags::empty(), 1)
+}
+
+fn poll<C: Medium + 'static>(b: &mut Bench<C>) -> Next {
+    let now = b.clock.now();
+    b.disk.poll(now)
+}
+
+/// Goes on until something has come true.
+fn until<C: Medium + 'static>(b: &mut Bench<C>, what: impl Fn(&Bench<C>) -> bool) {
+    for _ in 0..100_000 {
+        let next = poll(b);
+        if what(b) {
+            return;
+        }
+        let Next::Wait { until, .. } = next else { break };
+        b.clock.advance_to(until);
+    }
+    panic!("it never came true");
+}
+
+fn emmc(text: &str) -> Bench<MmcCard> {
+    Bench::new(Backend::Mock, emmc_card(text), true, "none").unwrap()
+}
+
+#[test]
+fn a_disk_that_is_to_sleep_begins_nothing_new() {
+    let mut b = Bench::new(Backend::Mock, sd_card(""), false, "none").unwrap();
+    let runs = b.submit(w(0), 1).unwrap();
+    poll(&mut b);
+    b.disk.suspend();
+    assert!(!b.disk.is_suspended());
+    let waits = b.submit(w(100), 2).unwrap();
+    b.run();
+    assert!(b.disk.is_suspended());
+    assert_eq!(b.disk.take(runs).unwrap().result, Ok(()));
+    assert!(b.disk.take(waits).is_none(), "it waits until the disk wakes up");
+    b.disk.resume();
+    b.run();
+    assert_eq!(b.disk.take(waits).unwrap().result, Ok(()));
+}
+
+#[test]
+fn whoever_wakes_a_disk_before_it_sleeps_has_its_supply_switched_off_no_more() {
+    // Not begun; and with the flush under way.
+    for (begun, resets) in [(false, 0), (true, 1)] {
+        let mut b = emmc("");
+        assert_eq!(b.one(w(0), 1).result, Ok(()));
+        b.disk.suspend();
+        if begun {
+            poll(&mut b);
+        }
+        assert!(!b.disk.is_suspended());
+        b.disk.resume();
+        b.run();
+        assert_eq!(b.disk.statistics().resets, resets, "begun: {begun}");
+        let done = b.one(w(100), 2);
+        assert_eq!((done.result, done.attempts, b.disk.statistics().resets), (Ok(()), 1, resets));
+        assert_eq!(b.one(flush(), 0).result, Ok(()));
+    }
+}
+
+#[test]
+fn a_flush_is_not_passed_by_what_comes_behind_it() {
+    let mut b = emmc("");
+    b.submit(w(0), 1).unwrap();
+    poll(&mut b);
+    let flush = b.submit(flush(), 0).unwrap();
+    poll(&mut b);
+    let behind = b.submit(w(100), 2).unwrap();
+    b.run();
+    let (flush, behind) = (b.disk.take(flush).unwrap(), b.disk.take(behind).unwrap());
+    assert_eq!((flush.result, behind.result), (Ok(()), Ok(())));
+    assert!(behind.stamps.started >= flush.stamps.completed, "{:?} {:?}", behind.stamps, flush.stamps);
+}
+
+#[test]
+fn a_card_that_hangs_is_cured_before_the_command_that_was_ready_goes_to_it() {
+    let mut b = Bench::new(Backend::Mock, sd_card("at CMD25: busy forever"), false, "none").unwrap();
+    let [hangs, ready] = [0, 100].map(|lba| b.submit(w(lba), 1).unwrap());
+    b.run();
+    let [hangs, ready] = [hangs, ready].map(|t| b.disk.take(t).unwrap());
+    assert_eq!((hangs.result, hangs.attempts), (Ok(()), 2));
+    assert_eq!((ready.result, ready.attempts), (Ok(()), 1));
+    assert_eq!(b.disk.statistics().resets, 1);
+}
+
+#[test]
+fn a_card_is_told_that_its_supply_will_go_where_it_can_be_told() {
+    const SHORT: u8 = 2;
+    let mmc = |tweak: &dyn Fn(&mut Identified)| {
+        let mut b = Bench::odd(Backend::Mock, emmc_card(""), false, "none", tweak).unwrap();
+        let now = b.clock.now();
+        b.disk.prepare_power_off(now + Duration::from_secs(10), now);
+        b.run();
+        assert_eq!(b.disk.power_may_go(), Some(true));
+        b.card.with(|c| c.card().ext_csd(34)) == SHORT
+    };
+    assert!(mmc(&|_| ()));
+    assert!(!mmc(&|id| id.avoid = Avoid::POWER_OFF_NOTIFICATION));
+    for (rev, told) in [(5, false), (6, true)] {
+        let revision = |id: &mut Identified| {
+            let Registers::Mmc(MmcPart { ext_csd: Some(e), .. }) = &mut id.registers else {
+                panic!("{id:?}")
+            };
+            e.set(EXT_CSD_REV, rev);
+        };
+        assert_eq!(mmc(&revision), told, "revision {rev}");
+    }
+    // CMD49 writes an extension register.
+    let sd = |card: Faulty<SdCard>, avoid| {
+        let mut b = Bench::odd(Backend::Mock, card, false, "none", |id| id.avoid = avoid).unwrap();
+        let (now, before) = (b.clock.now(), b.card.with(|c| c.seen(false, 49)));
+        b.disk.prepare_power_off(now + Duration::from_secs(10), now);
+        b.run();
+        assert_eq!(b.disk.power_may_go(), Some(true));
+        b.card.with(|c| c.seen(false, 49)) - before
+    };
+    assert_eq!(sd(sd_card_with_a_cache(""), Avoid::empty()), 1);
+    assert_eq!(sd(sd_card_with_a_cache(""), Avoid::POWER_OFF_NOTIFICATION), 0);
+    assert_eq!(sd(sd_card(""), Avoid::empty()), 0);
+}
+
+#[test]
+fn half_of_the_time_until_the_supply_goes_is_kept_for_the_flush() {
+    let mut b = Bench::new(Backend::Mock, emmc_card("every CMD25: busy 100ms"), true, "none").unwrap();
+    let tickets: Vec<_> = (0..16).map(|i| b.submit(w(i * 100), 1).unwrap()).collect();
+    let begin = b.clock.now();
+    b.disk.prepare_power_off(begin + Duration::from_secs(1), begin);
+    b.run();
+    assert_eq!(b.disk.power_may_go(), Some(true));
+    assert!(b.clock.now().since(begin) < Duration::from_secs(1));
+    let half = begin + Duration::from_millis(500);
+    let mut well = 0;
+    for ticket in tickets {
+        let done = b.disk.take(ticket).unwrap();
+        match done.result {
+            Ok(()) => {
+                assert!(done.stamps.started < Some(half));
+                well += 1;
+            }
+            other => assert_eq!(other, Err(BlockError::Stopped(Stopped::PowerOff))),
+        }
+    }
+    assert!((4..=6).contains(&well), "{well} of 16 in half a second");
+}
+
+#[test]
+fn a_card_that_stays_away_is_one_change_however_often_it_is_looked_for() {
+    // It hangs, and is silent to the first CMD2 of many identifications.
+    let silent: String = (1..200).map(|n| format!("at CMD2#{n}: no-answer\n")).collect();
+    let card = sd_card(&format!("at CMD25: busy forever\n{silent}"));
+    let mut b = Bench::new(Backend::Mock, card, false, "none").unwrap();
+    let lost = b.submit(w(0), 1).unwrap();
+    b.run();
+    assert_eq!(b.disk.take(lost).unwrap().result, Err(BlockError::Stopped(Stopped::NoMedia)));
+    let mut looked = 0;
+    while b.disk.media() == Media::Gone {
+        assert_eq!(b.disk.core().generation(), 1, "looked for {looked} times");
+        assert_eq!(b.disk.core().stopped(), Some(Stopped::NoMedia));
+        b.run();
+        assert_eq!(b.disk.media(), Media::Gone, "nobody looks by himself");
+        b.disk.look_again();
+        b.run();
+        looked += 1;
+    }
+    assert!(looked > 2, "{looked}");
+    assert_eq!((b.disk.media(), b.disk.core().generation()), (Media::New, 1));
+    assert!(b.disk.accept_media());
+    // It is looked for only when it is away.
+    b.disk.look_again();
+    b.run();
+    assert_eq!(b.one(w(0), 1).generation, 1);
+    assert_eq!(b.disk.statistics().resets, 1);
+}
+
+#[test]
+fn an_sd_card_has_its_cache_in_its_extension_registers() {
+    for (card, cache) in
+        [(sd_card_with_a_cache(""), true), (sd_card_with_a_cache(""), false), (sd_card(""), true)]
+    {
+        let has = card.card().config().extension;
+        let mut b = Bench::new(Backend::Mock, card, cache, "none").unwrap();
+        assert_eq!(
+            b.card.with(|c| c.seen(false, 48)) > 0,
+            has,
+            "only a card with such registers is asked for them"
+        );
+        assert_eq!(b.disk.core().features().cache, has && cache);
+        assert!(!b.disk.core().features().barrier);
+        assert_eq!(b.one(w(64), 5).result, Ok(()));
+        let volatile = |b: &mut Bench<SdCard>| b.card.with(|c| c.card_mut().dirty_sectors());
+        if has && cache {
+            assert_eq!(volatile(&mut b), 8, "in the cache");
+        }
+        assert_eq!(b.one(flush(), 0).result, Ok(()));
+        assert_eq!(volatile(&mut b), 0);
+        let fua = req(Op::Write, 72, 8, Flags::FUA, 1);
+        assert_eq!((b.one(fua, 6).result, volatile(&mut b)), (Ok(()), 0));
+        assert_eq!(b.disk.statistics().flushes, if has && cache { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn a_host_that_keeps_the_scratch_buffer_gives_it_back_to_the_disk_and_nobody_else() {
+    // What is kept: the data of a request, or the registers of an identification.
+    for identification in [false, true] {
+        let text = if identification { "at CMD25: busy forever" } else { "" };
+        let mut b = Bench::new(Backend::Mock, sd_card(text), false, "none").unwrap();
+        let keep = |b: &mut Bench<SdCard>| {
+            let got = b.disk.reclaim(
+                |host| {
+                    host.keep = true;
+                    None
+                },
+                |_| panic!("nothing is kept yet"),
+            );
+            assert!(!got);
+        };
+        let ticket = b.submit(w(0), 1).unwrap();
+        if identification {
+            // The command has its data back before the identification begins.
+            until(&mut b, |b| b.disk.statistics().retries == 1);
+        } else {
+            poll(&mut b);
+        }
+        keep(&mut b);
+        b.run();
+        let done = b.disk.take(ticket).unwrap();
+        assert_eq!(done.buffer.is_some(), identification, "{done:?}");
+        assert!(done.result.is_err());
+        assert!(b.submit(w(0), 1).is_none(), "it has stopped");
+        let mut back = vec![];
+        assert!(b.disk.reclaim(AnyHost::reclaim, |buffer| back.push(buffer.0.len())));
+        assert_eq!(back, if identification { vec![] } else { vec![8 * 512] });
+        b.disk.look_again();
+        b.revive();
+        assert_eq!(b.one(w(8), 3).result, Ok(()));
+        assert_eq!(b.stored(8), 3);
+    }
+}
+
+#[test]
+fn a_supply_may_not_go_well_while_the_host_keeps_what_the_flush_needs() {
+    let mut b = emmc("");
+    let kept = b.submit(w(0), 1).unwrap();
+    poll(&mut b);
+    assert!(!b.disk.reclaim(
+        |host| {
+            host.keep = true;
+            None
+        },
+        |_| ()
+    ));
+    let now = b.clock.now();
+    b.disk.prepare_power_off(now + Duration::from_secs(5), now);
+    b.run();
+    assert!(matches!(b.disk.take(kept).unwrap().result, Err(BlockError::Quarantined(_))));
+    assert_eq!(b.disk.power_may_go(), Some(false));
 }

@@ -424,15 +424,11 @@ impl<'d, L: Lock, E: Env> Handle<'d, L, E> {
     /// does come for such a result gets [`Gone`]. How many they were.
     pub fn reap(&self, before: Instant) -> usize {
         let places = self.lock.with(|a| a.disk.places());
-        let mut reaped = 0_usize;
-        while reaped < places {
-            // What is abandoned is dropped outside of the lock.
-            let gone = self.with(|disk, now| disk.forgotten(before).map(|ticket| disk.abandon(ticket, now)));
-            if gone.is_none() {
-                break;
-            }
-            reaped = reaped.saturating_add(1);
-        }
+        // What is abandoned is dropped outside of the lock.
+        let one = |_: &usize| {
+            self.with(|disk, now| disk.forgotten(before).map(|ticket| disk.abandon(ticket, now))).is_some()
+        };
+        let reaped = (0..places).take_while(one).count();
         self.notify();
         reaped
     }

@@ -15,8 +15,8 @@ use mmc_mock::{Buf, BufBatch, Clock, HeapBatch, Memory, MemoryDma, MockHost, Mov
 use mmc_proto::bus::{Signal, Timing, Width};
 use mmc_proto::command::Command;
 use mmc_proto::host::{
-    Capabilities, Cause, Host, HostError, Irq, IrqHandler, Operation, Progress, Slot as SlotState,
-    SubmitError,
+    Capabilities, Cause, Completion, Host, HostError, Irq, IrqHandler, Operation, Phase, Progress, Returned,
+    Slot as SlotState, SubmitError,
 };
 use mmc_proto::machine::Identified;
 use mmc_sched::{AnyPolicy, Flags, Op, Queue, Request, Slot, StreamId};
@@ -49,6 +49,15 @@ pub struct AnyHost<P: Payload = BufBatch> {
     pub blind: bool,
     /// The argument of each CMD38 it was given.
     pub erases: Vec<u32>,
+    /// The next payload that would come back is kept instead, until it is reclaimed.
+    pub keep: bool,
+    pub kept: Option<P>,
+}
+
+impl<P: Payload> AnyHost<P> {
+    pub fn reclaim(&mut self) -> Option<P> {
+        self.kept.take()
+    }
 }
 
 impl<P: Payload> Host for AnyHost<P> {
@@ -65,10 +74,21 @@ impl<P: Payload> Host for AnyHost<P> {
         if let Operation::Command(Command { index: 38, arg, .. }) = &op {
             self.erases.push(*arg);
         }
+        if self.kept.is_some() {
+            let error = HostError::new(Cause::Busy, Phase::Submit, 255);
+            return Err(SubmitError { error, operation: op });
+        }
         self.host.submit(op, until, now)
     }
     fn poll(&mut self, now: Instant) -> Progress<P> {
-        self.host.poll(now)
+        match self.host.poll(now) {
+            Progress::Done(Completion { payload: Returned::Back(p), .. }) if self.keep => {
+                (self.keep, self.kept) = (false, Some(p));
+                let result = Err(HostError::new(Cause::Dma, Phase::Data, 255));
+                Progress::Done(Completion { result, payload: Returned::Quarantined })
+            }
+            other => other,
+        }
     }
     fn abort(&mut self, now: Instant) {
         self.host.abort(now);
@@ -141,7 +161,7 @@ impl<P: Movable + 'static> AnyHost<P> {
     }
 
     fn over(host: Wired<P>) -> Self {
-        Self { host, most: u16::MAX, blind: false, erases: vec![] }
+        Self { host, most: u16::MAX, blind: false, erases: vec![], keep: false, kept: None }
     }
 }
 
@@ -191,6 +211,12 @@ pub fn sd_card(text: &str) -> Faulty<SdCard> {
 pub fn spi_card(text: &str) -> Spi<SpiSd> {
     let card = SdCard::new(SdConfig::new(Profile::ideal(), 1)).unwrap();
     Spi::new(card, script(text), SpiConfig::default(), Clock::new()).unwrap()
+}
+
+/// One with extension registers: a cache, and a notice that the supply will go.
+pub fn sd_card_with_a_cache(text: &str) -> Faulty<SdCard> {
+    let config = SdConfig { extension: true, ..SdConfig::new(Profile::ideal(), 1) };
+    Faulty::new(SdCard::new(config).unwrap(), script(text)).unwrap()
 }
 
 pub fn emmc_card(text: &str) -> Faulty<MmcCard> {
