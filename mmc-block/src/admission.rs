@@ -65,11 +65,25 @@ where
         }
     }
 
-    /// Still no tag after [`admit`](Self::admit).
+    /// Still no tag after [`admit`](Self::admit): said once.
     pub(crate) fn note_wait(&mut self, i: u32, now: Instant) {
-        if let Some(e) = self.table.get(i).filter(|e| e.state == State::Waiting) {
+        let ticket = self.table.ticket(i);
+        if let Some(e) = self.table.get_mut(i).filter(|e| e.state == State::Waiting && !e.noted) {
+            e.noted = true;
             self.statistics.tag_waits = self.statistics.tag_waits.saturating_add(1);
-            self.observer.waits(self.table.ticket(i), &e.request, now);
+            self.observer.waits(ticket, &e.request, now);
+        }
+    }
+
+    /// The same for all that were let go, of whatever held them back.
+    pub(crate) fn note_waits(&mut self, now: Instant) {
+        for kind in KINDS {
+            let mut next = self.table.first_waiting(kind);
+            for _ in 0..self.table.len() {
+                let Some(i) = next else { break };
+                next = self.table.waiting_after(kind, i);
+                self.note_wait(i, now);
+            }
         }
     }
 
@@ -93,24 +107,28 @@ where
 
     /// Lets in whoever can enter now, oldest first, and lets go of those that waited for a request that is over.
     pub(crate) fn admit(&mut self, now: Instant) {
+        let mut let_go = false;
         // Each turn takes one out of a queue.
         for _ in 0..self.table.len() {
-            self.release_held(now);
+            let_go |= self.release_held(now);
             let oldest = KINDS.iter().filter_map(|k| self.admissible(*k)).min_by_key(|(order, ..)| *order);
-            let Some((_, kind, i)) = oldest else { return };
+            let Some((_, kind, i)) = oldest else { break };
             if self.scheduler.len() >= self.scheduler.capacity() {
-                return;
+                break;
             }
             self.table.remove(Which::Waiting(kind), i);
             if !self.enter(i, now) {
                 self.table.push_front(Which::Waiting(kind), i);
-                return;
+                break;
             }
             if let Some(e) = self.table.get(i) {
                 let waited = now.since(e.stamps.queued);
                 self.statistics.tag_wait_total += waited;
                 self.statistics.tag_wait_max = self.statistics.tag_wait_max.max(waited);
             }
+        }
+        if let_go {
+            self.note_waits(now);
         }
     }
 

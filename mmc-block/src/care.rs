@@ -338,7 +338,6 @@ impl<B> Keeper<B> {
         let never = |what| self.card.avoid.contains(what);
         let traits = &self.card.traits;
         let sd = self.card.sd().is_some();
-        let cache = self.extensions.performance.is_some_and(|(_, set)| set.cache);
         Some(match task {
             Task::Reset => Chore::Reset(Off::Due, Identify::with(caps, self.care.speed)),
             Task::Find => Chore::Find(FindExtensions::new(traits)),
@@ -352,7 +351,7 @@ impl<B> Keeper<B> {
             Task::Tune => Chore::Tune(Tune::mmc(caps, self.card.bus)),
             Task::Flush if !self.cache_on || !dirty && never(Avoid::CLEAN_FLUSH) => return None,
             Task::Notice if never(Avoid::POWER_OFF_NOTIFICATION) => return None,
-            Task::Flush if sd && cache => Chore::Register(SdRegister::flush(traits, &self.extensions)),
+            Task::Flush if sd => Chore::Register(SdRegister::flush(traits, &self.extensions)),
             Task::Flush if barrier => Chore::Order(Order::barrier(traits, self.ext_csd()?)),
             Task::Flush => Chore::Order(Order::flush(traits, self.ext_csd()?)),
             Task::Notice if sd => {

@@ -457,6 +457,7 @@ where
             status: None,
             generation: self.generation,
             orphan: false,
+            noted: false,
             result: Ok(()),
         };
         self.table.fill(i, entry);
@@ -497,19 +498,20 @@ where
         }
     }
 
-    /// Lets go of those that waited for a request that is over.
-    pub(crate) fn release_held(&mut self, now: Instant) {
-        let mut next = self.table.first_held();
+    /// Lets go of those that waited for a request that is over; whether there was one.
+    pub(crate) fn release_held(&mut self, now: Instant) -> bool {
+        let (mut next, mut let_go) = (self.table.first_held(), false);
         // One turn for each that is held; those that are let go do not come back.
         for _ in 0..self.table.len() {
-            let Some(i) = next else { return };
+            let Some(i) = next else { break };
             next = self.table.held_after(i);
             if !self.table.must_wait(i) {
                 self.table.remove(Which::Held, i);
                 self.launch(i, now);
-                self.note_wait(i, now);
+                let_go = true;
             }
         }
+        let_go
     }
 
     /// The next command, into an empty `batch`. Asks the scheduler now, so call it when the command can be

@@ -229,3 +229,44 @@ pub enum SetupError {
     #[error("the batch must be empty and have room for at least one buffer")]
     NoBatch,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mmc_proto::host::{Cause, HostError, Phase};
+    use mmc_proto::machine::{After, TransferCause, TransferPhase};
+
+    #[test]
+    fn what_is_in_an_error_says_what_can_be_done_about_it() {
+        let host = |cause| TransferCause::Host(HostError::new(cause, Phase::Command, 18));
+        for (cause, after, gone, reset, again) in [
+            (host(Cause::Crc), After::Ready, false, false, true),
+            (host(Cause::Crc), After::NotReady, false, true, true),
+            (host(Cause::NoCard), After::Gone, true, false, false),
+            (TransferCause::Password, After::Ready, false, false, false),
+        ] {
+            let transfer = TransferError { cause, phase: TransferPhase::Data, status: None, done: 0, after };
+            let talk = TalkError { cause, phase: None, status: None, after };
+            for e in [
+                BlockError::Transfer(transfer),
+                BlockError::Erase(talk),
+                BlockError::Flush(talk),
+                BlockError::Select(talk),
+                BlockError::Partition(talk),
+            ] {
+                assert_eq!(
+                    (e.media_gone(), e.needs_reset(), e.is_retryable()),
+                    (gone, reset, again),
+                    "{e:?}"
+                );
+            }
+            // Its buffer is not there to be sent again.
+            let e = BlockError::Quarantined(transfer);
+            assert_eq!((e.media_gone(), e.needs_reset(), e.is_retryable()), (gone, reset, false), "{e:?}");
+        }
+        let short = BlockError::Short { expected: 8, moved: 7 };
+        for (e, again) in [(short, true), (BlockError::CacheLost, false), (BlockError::BadRun, false)] {
+            assert_eq!((e.media_gone(), e.needs_reset(), e.is_retryable()), (false, false, again), "{e:?}");
+        }
+    }
+}

@@ -133,4 +133,19 @@ mod tests {
         let e = HostError { r1: Some(0x900), ..HostError::new(Cause::Crc, Phase::Data, 17) };
         assert_eq!((said(&Err(e)), said(&Err(HostError { r1: None, ..e }))), (bits(0x900), None));
     }
+
+    #[test]
+    fn an_error_tells_what_the_card_said() {
+        use mmc_proto::machine::{After, TalkError, TransferCause, TransferError, TransferPhase};
+        let status = Some(CardStatus::from_bits_retain(0x0400_0900));
+        let (cause, after) = (TransferCause::Card, After::Ready);
+        let transfer = TransferError { cause, phase: TransferPhase::Data, status, done: 0, after };
+        let erase = TalkError { cause, phase: None, status, after };
+        for e in [BlockError::Transfer(transfer), BlockError::Quarantined(transfer), BlockError::Erase(erase)]
+        {
+            assert_eq!(Answer::from(Err(e)), Answer { result: Err(e), status });
+        }
+        assert_eq!(Answer::from(Ok(8)), Answer { result: Ok(8), status: None });
+        assert_eq!(Answer::from(Err(BlockError::BadRun)).status, None);
+    }
 }

@@ -107,11 +107,11 @@ where
                 (Ok(()), Cache::Before { fua }) => {
                     e.cache = if fua { Cache::After } else { Cache::Nothing };
                     self.launch(i, now);
-                    self.note_wait(i, now);
                 }
                 _ => self.over(i, result, now),
             }
         }
         self.admit(now);
+        self.note_waits(now);
     }
 }

@@ -148,6 +148,8 @@ pub(crate) struct Entry<B> {
     pub generation: u32,
     /// Nobody waits for it any more.
     pub orphan: bool,
+    /// It was said that it found no tag.
+    pub noted: bool,
     pub result: Result<(), BlockError>,
 }
 

@@ -185,6 +185,23 @@ fn a_bus_that_damages_data_is_tuned_anew_and_counted() {
 }
 
 #[test]
+fn a_bus_that_has_no_sample_point_is_not_tuned() {
+    // SDR50 works without, on a host that has none to choose.
+    let mut caps = caps();
+    (caps.max_hz, caps.v1_8) = (100_000_000, true);
+    caps.timings = caps.timings.with(Timing::Sdr12).with(Timing::Sdr50);
+    let config: SdConfig = zoo::card("uhs-64gb", Profile::ideal(), 1).unwrap();
+    let card = Faulty::new(SdCard::new(config).unwrap(), script("at CMD18: block 0 crc")).unwrap();
+    let mut b = Bench::on(caps, card, false);
+    b.run();
+    assert_eq!(b.disk.card().unwrap().bus.timing, Timing::Sdr50);
+    let done = b.one(read(100, 8), 0);
+    assert_eq!((done.result, done.attempts), (Ok(()), 2));
+    let s = b.disk.statistics();
+    assert_eq!((s.retunes, s.resets, s.retries), (0, 0, 1));
+}
+
+#[test]
 fn the_age_of_the_oldest_request_rises_while_the_card_stands_still() {
     let mut b = sd("at CMD24: busy 200ms");
     assert_eq!(b.disk.core().oldest(), None);

@@ -119,6 +119,39 @@ fn a_request_that_was_held_can_be_withdrawn() {
 }
 
 #[test]
+fn whoever_is_withdrawn_from_a_queue_leaves_the_others_in_it() {
+    // Two wait for the only tag, four for the sectors of the first; in each queue one from the middle or the end goes.
+    let mut core = bench(NoSched::new(), settings(1));
+    let mut batch = BufBatch::new(8);
+    put(&mut core, write(100, 8));
+    let waiting = [300, 400].map(|lba| put(&mut core, write(lba, 8)));
+    let held = [100, 101, 102, 103].map(|lba| put(&mut core, write(lba, 1)));
+    assert_eq!((core.statistics().held, core.statistics().tag_waits), (4, 2));
+    for ticket in [held[1], held[3], waiting[0]] {
+        assert!(matches!(core.abandon(ticket, T0), mmc_block::Abandoned::Withdrawn(_)));
+    }
+    let mut lbas = vec![];
+    while let Work::Run(job) = core.next(&mut batch, T0) {
+        lbas.push(job.run().lba);
+        end(&mut core, job, &mut batch);
+    }
+    assert_eq!(lbas, [100, 400, 100, 102]);
+    assert_eq!((core.outstanding(), core.tags_in_use()), (0, 0));
+}
+
+#[test]
+fn a_flush_that_nobody_waits_for_any_more_is_carried_out_and_told_to_nobody() {
+    let mut core = bench(NoSched::new(), settings(16));
+    let mut batch = BufBatch::new(8);
+    let ticket = core.submit_bare(flush(), T0).unwrap();
+    assert!(matches!(core.abandon(ticket, T0), mmc_block::Abandoned::Orphaned));
+    assert_eq!(core.next(&mut batch, T0), Work::Flush);
+    core.finish_flush(Ok(()), T0);
+    assert!(!core.has_done() && core.take(ticket).is_none());
+    assert_eq!((core.outstanding(), core.next(&mut batch, T0)), (0, Work::Idle));
+}
+
+#[test]
 fn a_flush_without_a_cache_is_over_at_once_and_asks_for_nothing() {
     let mut core = bench(NoSched::new(), settings(16));
     core.set_features(Features::default());
@@ -148,6 +181,33 @@ fn preflush_comes_before_the_data_and_fua_is_over_only_after_a_flush_behind_them
     core.finish_flush(Ok(()), T0);
     assert!(core.take(both).unwrap().result.is_ok());
     assert_eq!((core.statistics().flushes, core.tags_in_use()), (2, 0));
+    assert_eq!(core.statistics().tag_waits, 0, "to wait for a flush is not to wait for a tag");
+}
+
+#[test]
+fn who_waited_for_sectors_or_for_a_flush_has_waited_for_a_tag_only_if_none_was_left_then() {
+    // (tags, who waited for one: when all were submitted, when the first is over and the flush has ended, at last)
+    for (tags, expected) in [(16, [0, 0, 0]), (1, [1, 3, 3])] {
+        let mut core = bench(NoSched::new(), settings(tags));
+        let mut batch = BufBatch::new(8);
+        let mut seen = vec![];
+        put(&mut core, write(100, 8));
+        put(&mut core, write(100, 8));
+        put(&mut core, with(Flags::PREFLUSH, write(300, 8)));
+        put(&mut core, write(200, 8));
+        seen.push(core.statistics().tag_waits);
+        assert_eq!(core.next(&mut batch, T0), Work::Flush);
+        core.finish_flush(Ok(()), T0);
+        let first = job(&mut core, &mut batch);
+        end(&mut core, first, &mut batch);
+        seen.push(core.statistics().tag_waits);
+        while let Work::Run(next) = core.next(&mut batch, T0) {
+            end(&mut core, next, &mut batch);
+        }
+        seen.push(core.statistics().tag_waits);
+        assert_eq!(seen, expected, "{tags} tags");
+        assert_eq!((core.statistics().completed, core.tags_in_use()), (4, 0));
+    }
 }
 
 #[test]

@@ -502,3 +502,35 @@ fn a_supply_may_not_go_well_while_the_host_keeps_what_the_flush_needs() {
     assert!(matches!(b.disk.take(kept).unwrap().result, Err(BlockError::Quarantined(_))));
     assert_eq!(b.disk.power_may_go(), Some(false));
 }
+
+#[test]
+fn one_request_that_the_card_refuses_costs_its_neighbours_in_the_command_nothing() {
+    // The card says no to the command of all three, and to the second of them alone: WP_VIOLATION.
+    let script = "at CMD25: status 0x04000000\nat CMD25#2: status 0x04000000";
+    let mut b = Bench::new(Backend::Mock, sd_card(script), false, "mq-deadline").unwrap();
+    let tickets = [0, 8, 16].map(|lba| b.submit(w(lba), 5).unwrap());
+    b.run();
+    let done = tickets.map(|t| b.disk.take(t).unwrap());
+    assert_eq!(done.each_ref().map(|d| (d.result.is_ok(), d.attempts)), [(true, 2), (false, 2), (true, 2)]);
+    assert_eq!([0, 16].map(|lba| b.stored(lba)), [5, 5]);
+}
+
+#[test]
+fn what_was_ready_goes_to_the_card_by_its_new_address() {
+    // The same card to all its registers, in a slot without a switch; but it gives itself another relative address.
+    let of = |rca| SdCard::new(SdConfig { rca, ..SdConfig::new(Profile::ideal(), 1) }).unwrap();
+    let faulty = Faulty::with_others(of(5), vec![of(9)], script("at CMD25: swap 0")).unwrap();
+    let (card, clock) = (Shared::new(faulty), Clock::new());
+    let mut host = AnyHost::new(Backend::Mock, card.clone(), &clock);
+    host.blind = true;
+    let door = Door::new(move |f| card.with(f));
+    let mut b = Bench::over(host, door, clock, false, "none", mmc_mock::Buf(vec![0; 512]), |_| ()).unwrap();
+    let before = b.disk.core().card().rca;
+    let tickets = [0, 100].map(|lba| b.submit(w(lba), 5).unwrap());
+    b.run();
+    let [hit, ready] = tickets.map(|t| b.disk.take(t).unwrap());
+    assert_ne!(b.disk.core().card().rca, before);
+    assert_eq!((b.disk.media(), b.disk.statistics().resets), (Media::Same, 1));
+    assert_eq!((hit.result, ready.result, ready.attempts), (Ok(()), Ok(()), 1));
+    assert_eq!([0, 100].map(|lba| b.stored(lba)), [5, 5]);
+}
