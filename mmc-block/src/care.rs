@@ -424,15 +424,12 @@ impl<B> Keeper<B> {
         attempt: u8,
         caps: &Capabilities,
     ) -> Verdict {
+        // Its own conversations end in nothing else.
         let (mut trouble, dir) = match error {
             BlockError::Transfer(e) => {
                 (Trouble::from(e), Some(if run.op.is_read() { Dir::Read } else { Dir::Write }))
             }
             BlockError::Erase(e) => (Trouble::from(e), None),
-            BlockError::Short { moved, .. } => {
-                let cause = TransferCause::Short(u64::from(*moved).saturating_mul(512));
-                (Trouble::of(&cause, None, mmc_proto::machine::After::Ready), Some(Dir::Read))
-            }
             _ => return Verdict::Fail,
         };
         let timing = self.card.bus.timing;

@@ -644,8 +644,14 @@ fn a_disk_whose_bus_is_awaited_serves_many_tasks_and_its_cards_cache() {
     assert_eq!(card.with(|c| c.card_mut().volatile()), 0, "all of them have flushed");
     // Whoever serves next goes on; a shutdown ends the service, too.
     let end = async {
+        let count = || (disk.with(|d, _| d.core().statistics().flushes), card.with(|c| c.seen(false, 38)));
+        let (flushes, erases) = count();
         disk.discard(64, 2).await.unwrap();
         disk.write_zeroes(64, 2).await.unwrap();
+        assert_eq!(count(), (flushes, erases + 2));
+        disk.barrier().await.unwrap();
+        disk.flush().await.unwrap();
+        assert_eq!(count(), (flushes + 2, erases + 2));
         disk.with(AnyDisk::shutdown);
     };
     let service = serve(disk, &mut batch, async |talk, batch| hold(&mut host, &env, talk, batch).await);

@@ -13,7 +13,7 @@ use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use mmc_proto::machine::{Identified, MmcPart, Registers};
 use mmc_proto::quirk::Avoid;
-use mmc_proto::register::ext_csd::EXT_CSD_REV;
+use mmc_proto::register::ext_csd::{BARRIER_SUPPORT, CACHE_SIZE, EXT_CSD_REV, Field};
 use mmc_sched::{Flags, MqDeadline, NoSched, Op, Policy};
 use mmc_time::{Duration, Instant};
 use stack::{AnyHost, Backend, Bench, Door, emmc_card, flush, req, script, sd_card, sd_card_with_a_cache};
@@ -533,4 +533,136 @@ fn what_was_ready_goes_to_the_card_by_its_new_address() {
     assert_eq!((b.disk.media(), b.disk.statistics().resets), (Media::Same, 1));
     assert_eq!((hit.result, ready.result, ready.attempts), (Ok(()), Ok(()), 1));
     assert_eq!([0, 100].map(|lba| b.stored(lba)), [5, 5]);
+}
+
+#[test]
+fn a_cache_is_used_where_there_is_one_that_can_be_trusted() {
+    let of = |tweak: &dyn Fn(&mut Identified)| {
+        let b = Bench::odd(Backend::Mock, emmc_card(""), true, "none", tweak).unwrap();
+        assert_eq!(b.disk.statistics().resets, 0);
+        let f = b.disk.core().features();
+        (f.cache, f.barrier)
+    };
+    let set = |field: Field, value: u64| {
+        move |id: &mut Identified| {
+            let Registers::Mmc(MmcPart { ext_csd: Some(e), .. }) = &mut id.registers else {
+                panic!("{id:?}")
+            };
+            e.set(field, value);
+        }
+    };
+    let barriers = of(&|_| ()).1;
+    assert_eq!(of(&|id| id.avoid = Avoid::empty()), (true, barriers));
+    assert_eq!(of(&|id| id.avoid = Avoid::CACHE), (false, false));
+    assert_eq!(of(&|id| id.avoid = Avoid::all() - Avoid::CACHE), (true, barriers));
+    assert_eq!(of(&set(CACHE_SIZE, 0)), (false, false));
+    assert_eq!(of(&set(CACHE_SIZE, 1)), (true, barriers));
+    assert_eq!(of(&set(BARRIER_SUPPORT, 0)), (true, false));
+    assert_eq!(of(&set(BARRIER_SUPPORT, 2)), (true, false));
+    let avoid = |id: &mut Identified| id.avoid = Avoid::CACHE;
+    let sd = Bench::odd(Backend::Mock, sd_card_with_a_cache(""), true, "none", avoid).unwrap();
+    assert!(!sd.disk.core().features().cache);
+}
+
+#[test]
+fn a_flush_is_sent_where_there_is_a_cache_and_of_a_card_that_cannot_bear_it_only_where_there_is_need() {
+    // CMD6s for: a flush with nothing behind it, one behind a write, one behind that, and the sleep.
+    for (cache, avoid, expected) in [
+        (true, Avoid::empty(), [1, 1, 1, 1]),
+        (true, Avoid::CLEAN_FLUSH, [0, 1, 0, 0]),
+        (false, Avoid::empty(), [0, 0, 0, 0]),
+    ] {
+        let mut b = Bench::odd(Backend::Mock, emmc_card(""), cache, "none", |id| id.avoid = avoid).unwrap();
+        let mut seen = b.card.with(|c| c.seen(false, 6));
+        let mut sent = |b: &Bench<MmcCard>| {
+            let now = b.card.with(|c| c.seen(false, 6));
+            now - std::mem::replace(&mut seen, now)
+        };
+        let mut counts = vec![];
+        for write in [false, true, false] {
+            if write {
+                assert_eq!(b.one(w(0), 1).result, Ok(()));
+            }
+            assert_eq!(b.one(flush(), 0).result, Ok(()));
+            counts.push(sent(&b));
+        }
+        b.disk.suspend();
+        b.run();
+        counts.push(sent(&b));
+        assert_eq!(counts, expected, "cache: {cache}, {avoid:?}");
+        assert_eq!(b.disk.power_may_go(), None, "nobody has asked");
+    }
+}
+
+#[test]
+fn a_reset_loses_what_was_written_since_the_last_flush_and_nothing_where_that_is_nothing() {
+    let barrier = req(Op::Write, 0, 0, Flags::BARRIER, 1);
+    let r = req(Op::Read, 0, 8, Flags::empty(), 1);
+    let (lost, kept) = (Err(BlockError::CacheLost), Ok(()));
+    for (before, hangs, told) in [
+        (vec![], "at CMD25: busy forever", kept),
+        (vec![r], "at CMD25: busy forever", kept),
+        (vec![w(100), flush()], "at CMD25#1: busy forever", kept),
+        (vec![w(100)], "at CMD25#1: busy forever", lost),
+        (vec![w(100), r], "at CMD25#1: busy forever", lost),
+        // A barrier stores nothing.
+        (vec![w(100), barrier], "at CMD25#1: busy forever", lost),
+        (vec![w(100), flush(), barrier], "at CMD25#1: busy forever", kept),
+    ] {
+        let config: MmcConfig = zoo::mmc("sandisk-2026", Profile::ideal(), 1).unwrap();
+        let card = Faulty::new(MmcCard::new(config).unwrap(), script(hangs)).unwrap();
+        let mut b = Bench::new(Backend::Mock, card, true, "none").unwrap();
+        assert!(b.disk.core().features().barrier);
+        for r in &before {
+            assert_eq!(b.one(*r, 3).result, Ok(()));
+        }
+        assert_eq!((b.one(w(200), 4).result, b.disk.statistics().resets), (Ok(()), 1));
+        // To a barrier nothing is told: it promises nothing of what was lost.
+        assert_eq!(b.one(barrier, 0).result, Ok(()));
+        assert_eq!(b.one(flush(), 0).result, told, "{before:?}");
+        assert_eq!(b.one(flush(), 0).result, Ok(()), "once");
+    }
+}
+
+#[test]
+fn a_flush_and_a_barrier_that_wait_together_are_one_flush() {
+    let config: MmcConfig = zoo::mmc("sandisk-2026", Profile::ideal(), 1).unwrap();
+    let card = Faulty::new(MmcCard::new(config).unwrap(), script("")).unwrap();
+    let mut b = Bench::new(Backend::Mock, card, true, "none").unwrap();
+    b.card.with(|c| c.card_mut().expect_loss(true));
+    let barrier = req(Op::Write, 0, 0, Flags::BARRIER, 1);
+    for both in [[flush(), barrier], [barrier, flush()]] {
+        assert_eq!(b.one(w(100), 3).result, Ok(()));
+        let before = b.disk.statistics().flushes;
+        let tickets = both.map(|r| b.submit(r, 0).unwrap());
+        b.run();
+        assert_eq!(tickets.map(|t| b.disk.take(t).unwrap().result), [Ok(()), Ok(())]);
+        assert_eq!((b.disk.statistics().flushes, b.card.with(|c| c.card_mut().volatile())), (before + 1, 0));
+    }
+}
+
+#[test]
+fn no_more_time_is_kept_for_the_flush_than_the_card_may_need() {
+    // An SD card may take a second for each of four things.
+    let mut b = Bench::new(Backend::Mock, sd_card("every CMD25: busy 200ms"), false, "none").unwrap();
+    let tickets: Vec<_> = (0..60).map(|i| b.submit(w(i * 100), 1).unwrap()).collect();
+    let begin = b.clock.now();
+    b.disk.prepare_power_off(begin + Duration::from_secs(10), begin);
+    b.run();
+    assert_eq!(b.disk.power_may_go(), Some(true));
+    let begun = tickets.iter().filter_map(|t| b.disk.take(*t).unwrap().stamps.started).max().unwrap();
+    let after = begun.since(begin);
+    assert!(after < Duration::from_secs(6) && after > Duration::from_millis(5500), "{after}");
+}
+
+#[test]
+fn scratch_that_is_too_small_comes_back() {
+    let fake = FakeHost::new(64, 8);
+    let mut disk = disk(&fake, NoSched::new(), 4, settings(4));
+    let b = Bench::new(Backend::Mock, sd_card(""), false, "none").unwrap();
+    let (id, care) = (*b.disk.card().unwrap(), mmc_block::Care::new(&mmc_proto::host::Capabilities::new()));
+    let small = disk.look_after(id, mmc_mock::Buf(vec![7; 511]), care, T0).unwrap_err();
+    assert_eq!((small, disk.card().is_some()), (mmc_mock::Buf(vec![7; 511]), false));
+    disk.look_after(id, mmc_mock::Buf(vec![0; 513]), care, T0).unwrap();
+    assert_eq!(disk.card(), Some(&id));
 }

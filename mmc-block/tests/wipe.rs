@@ -13,7 +13,9 @@ use mmc_mock::{Buf, Clock, zoo};
 use mmc_proto::machine::{Identified, MmcPart, Registers, SdPart};
 use mmc_proto::quirk::Avoid;
 use mmc_proto::register::SsrInfo;
-use mmc_proto::register::ext_csd::{ERASED_MEM_CONT, EXT_CSD_REV, Field, SEC_FEATURE_SUPPORT};
+use mmc_proto::register::ext_csd::{
+    BARRIER_SUPPORT, ERASED_MEM_CONT, EXT_CSD_REV, Field, SEC_FEATURE_SUPPORT,
+};
 use mmc_sched::{Flags, Op, Request};
 use mmc_time::{Duration, Instant};
 use stack::{BACKENDS, Backend, Bench, emmc_card, req, script, sd_card};
@@ -339,8 +341,36 @@ fn the_blocking_front_wipes_too() {
     let back = d.read(10, Buf(vec![9; 1024])).unwrap().0;
     assert_eq!((back[0], back[512]), (7, 0));
     d.wipe(Wipe::Sanitize, 0, 0).unwrap();
+    d.write_zeroes(10, 1).unwrap();
+    assert_eq!(d.read(10, Buf(vec![9; 512])).unwrap().0[0], 0);
+    let before = d.disk().host().erases.len();
+    d.discard(10, 1).unwrap();
+    assert_eq!(d.disk().host().erases[before..], [3]);
     let refused = d.wipe(Wipe::SecureErase, 11, 1).unwrap_err();
     assert!(matches!(refused, mmc_block::Failure::Refused(Refusal::Unaligned { .. })), "{refused}");
+}
+
+#[test]
+fn the_blocking_front_flushes_and_a_barrier_is_a_flush_where_there_are_none() {
+    // What stores all: a flush, and the barrier of a card that has only flushes.
+    for (card, flush, stored) in [
+        (of_the_zoo("sandisk-2026"), true, true),
+        (of_the_zoo("sandisk-2026"), false, false),
+        (of_the_zoo("aaru-emmc51-62gb"), false, true),
+    ] {
+        let without = |id: &mut Identified| {
+            if stored {
+                with_register(id, &[(BARRIER_SUPPORT, 0)]);
+            }
+        };
+        let b = Bench::odd(Backend::Mock, card, true, "none", without).unwrap();
+        assert_eq!((b.disk.core().features().cache, b.disk.core().features().barrier), (true, !stored));
+        let mut d = Blocking::new(b.disk, Virtual(b.clock));
+        d.write(64, Buf(vec![5; 1024])).unwrap();
+        if flush { d.flush() } else { d.barrier() }.unwrap();
+        assert_eq!(d.disk().statistics().flushes, 1);
+        assert_eq!(b.card.with(|c| c.card_mut().volatile()), if stored { 0 } else { 2 });
+    }
 }
 
 const KINDS: [&str; 11] = [
