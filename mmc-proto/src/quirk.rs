@@ -229,6 +229,33 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_say_the_same_of_a_card_say_it_once_more() {
+        let row = |avoid| Quirk::new(0x27, 0x5048, b"APUSD", avoid);
+        let sd = [row(Avoid::CMD23), row(Avoid::CMD23.union(Avoid::ERASE)), row(Avoid::ERASE)];
+        assert_eq!(avoid(&card(0x27, 0x5048, b"APUSD", 12, 1), &sd), Avoid::CMD23.union(Avoid::ERASE));
+        let row = |avoid| MmcQuirk { mid: None, oid: None, name: None, rev: None, avoid };
+        let mmc = [row(Avoid::TRIM), row(Avoid::TRIM.union(Avoid::ERASE)), row(Avoid::ERASE)];
+        assert_eq!(avoid_mmc(&MmcCid::new([0; 16]), None, &mmc), Avoid::TRIM.union(Avoid::ERASE));
+    }
+
+    /// The tables are computed by the compiler; here a row is made while the test runs.
+    #[test]
+    fn a_row_holds_what_it_is_made_of() {
+        let row = Quirk::new(0x41, 0x3432, b"SD16G", Avoid::CMD23);
+        let (from, to) = (Some((2019, 2)), Some((2020, 3)));
+        let whole = Quirk {
+            mid: Some(0x41),
+            oid: Some(0x3432),
+            name: Some(*b"SD16G"),
+            from,
+            to,
+            avoid: Avoid::CMD23,
+        };
+        assert_eq!(row, Quirk { from: None, to: None, ..whole });
+        assert_eq!(row.made((2019, 2), (2020, 3)), whole);
+    }
+
+    #[test]
     fn dates_bound_a_quirk_on_both_sides() {
         for (year, month, found) in
             [(19, 10, false), (19, 11, true), (20, 1, true), (21, 8, true), (21, 9, false), (23, 5, false)]

@@ -54,6 +54,25 @@ fn answer(nonce: u128) -> [Frame; 2] {
 }
 
 #[test]
+fn a_mac_that_is_wrong_in_any_byte_is_refused_also_where_two_are_wrong_alike() {
+    for (a, b) in (0..32).flat_map(|a| (0..=a).map(move |b| (a, b))) {
+        let forged = answer(77).map(|frame| {
+            let mut mac: [u8; 32] = frame.mac().try_into().unwrap();
+            mac[a] ^= 0x40;
+            if b < a {
+                mac[b] ^= 0x40;
+            }
+            frame.with_mac(&mac)
+        });
+        assert_eq!(
+            verify(&forged, Request::ReadData, Some(77), hmac),
+            Err(FrameError::Mac),
+            "bytes {a} and {b}"
+        );
+    }
+}
+
+#[test]
 fn an_answer_is_taken_only_if_all_of_it_is_right() {
     let check = |frames: &[Frame], nonce| verify(frames, Request::ReadData, nonce, hmac);
     let good = answer(77);

@@ -372,6 +372,19 @@ fn an_erase_in_pieces_says_how_far_it_is() {
     assert_eq!((error.phase, erase.progress()), (Some("Erase"), (3, 8)));
 }
 
+#[test]
+fn a_register_set_is_used_where_all_of_it_lies_within_its_page() {
+    for (offset, inside) in [(0_u32, true), (1, true), (249, true), (250, false), (511, false)] {
+        let mut device = Device::new();
+        // The address of the performance set, wherever in the page it stands.
+        let was = (2_u32 << 18).to_le_bytes();
+        let at = device.pages[0].windows(4).position(|bytes| bytes == was).unwrap();
+        device.pages[0][at..at + 4].copy_from_slice(&(2 << 18 | offset).to_le_bytes());
+        let found = run(FindExtensions::new(&CARD), &mut device).unwrap();
+        assert_eq!(found.performance.is_some(), inside, "at byte {offset}");
+    }
+}
+
 /// One command that reads so many blocks, and nothing else.
 struct ReadOnce(u32, bool);
 

@@ -313,6 +313,11 @@ fn a_reliable_write_is_counted_and_flagged_even_for_one_block() {
         assert_eq!(run(t, &mut sd, |_| None).out, Ok(blocks));
         assert_eq!(sd.log.join(" "), expected);
     }
+    // Its count is what makes it reliable: a caller's wish for an open end does not count.
+    let mut sd = Card::sdhc();
+    let open = Transfer::new(&CARD, Dir::Write, 8, 8, TransferOptions { open_ended: true }).reliable();
+    assert_eq!(run(open, &mut sd, |_| None).out, Ok(8));
+    assert_eq!(sd.log.join(" "), "CMD23:80000008 CMD25:8 CMD13:12340000");
     let old = CardTraits { cmd23: false, ..CARD };
     for t in [
         transfer(&CARD, Dir::Read, 8, 8).reliable(),

@@ -258,7 +258,14 @@ impl Lock {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+
+    #[test]
+    fn a_password_is_not_printed_its_length_is() {
+        let block = structure(LockOp::Unlock(b"sesame")).unwrap();
+        assert_eq!(std::format!("{block:?}"), "8 bytes");
+    }
 
     #[test]
     fn structures_are_the_ones_of_the_standard() {

@@ -262,6 +262,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn structures_0_to_3_are_known_and_no_speed_mode_is_none() {
+        for (structure, device, good) in
+            [(0, 1, true), (3, 1, true), (4, 1, false), (255, 1, false), (3, 0, false)]
+        {
+            let mut ext = ExtCsd::new([0; 512]);
+            ext.set(CSD_STRUCTURE, structure);
+            ext.set(DEVICE_TYPE, device);
+            assert_eq!(ext.check().is_ok(), good, "{structure} {device}");
+        }
+    }
+
+    #[test]
     fn the_fields_do_not_overlap_and_lie_inside() {
         let mut seen = [0_u8; 512];
         for field in ALL {

@@ -120,7 +120,7 @@ pub fn mmc_year(code: u8, ext_csd_rev: Option<u8>) -> u16 {
     let base = u16::from(code & 0xf).saturating_add(1997);
     match ext_csd_rev {
         Some(9..) => {
-            let year = if base < 2010 { base.saturating_add(16) } else { base };
+            let year = base.saturating_add(16);
             if year < 2023 { year.saturating_add(16) } else { year }
         }
         Some(5..) if base < 2010 => base.saturating_add(16),

@@ -75,5 +75,6 @@ mod tests {
         let text: &[u8] = b"what do ya want for nothing?";
         assert_eq!(key.mac(&mut [text].into_iter()), want);
         assert_eq!(key.mac(&mut [&text[..9], &[], &text[9..]].into_iter()), want);
+        assert_eq!(machine::Hmac::hmac(&mut key.clone(), &mut [text].into_iter()), want);
     }
 }

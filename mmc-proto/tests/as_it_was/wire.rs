@@ -27,10 +27,11 @@ const NUMBERS: [u32; 7] = [0, 1, 0x0102_0304, 0x5555_5555, 0xaaaa_aaaa, 0x8000_0
 fn commands() {
     let mut lines = Lines(Vec::new());
     let mut say = |what: &str, c: Command| {
-        let Command { index, arg, response, busy, data, gate, init_clocks, voltage_switch, .. } = c;
+        let Command { index, arg, response, busy, data, gate, init_clocks, voltage_switch, tuning } = c;
         let data = data.map(|d| format!("{:?} {}×{} {:?}", d.dir, d.blocks, d.block_len, d.stop));
         let flags = (busy, init_clocks, voltage_switch);
-        lines.say(format!("{what}: CMD{index} {arg:08x} {response:?} {gate:?} {flags:?} {data:?}"));
+        let tuning = if tuning { " tuning" } else { "" };
+        lines.say(format!("{what}: CMD{index} {arg:08x} {response:?} {gate:?} {flags:?} {data:?}{tuning}"));
     };
     for (what, c) in [
         ("go_idle_state", Command::go_idle_state()),

@@ -4,7 +4,7 @@
 use super::{hs200, speeds};
 use crate::support::TRAN;
 use crate::toy::{Toy, full, walk};
-use mmc_proto::bus::Timing;
+use mmc_proto::bus::{Timing, Width};
 use mmc_proto::host::{Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
     Identify, IdentifyCause, Machine, Mode, Reason, Speed, SpeedCause, SpeedPhase, Step, Tune, TuneCause,
@@ -179,4 +179,111 @@ fn a_tuned_point_holds_at_once_for_what_is_tuned_and_for_nothing_slower() {
         |line: &String| buses.iter().rposition(|b| b == line).unwrap_or_else(|| panic!("{line}: {buses:?}"));
     let slow = at(&"V1_8 High 52000000 Hz x8 @0".to_owned());
     assert!(at(&middle(Timing::Hs200)) < slow && slow < at(&middle(Timing::Hs400)), "{buses:?}");
+}
+
+/// Identifies or raises with one bad answer to the data command `index`, a card that then sends, and a CMD12 that nobody
+/// answers: the card had stopped by itself.
+fn stopped_by_itself<M: Machine>(machine: M, toy: &mut Toy, index: u8) -> (M::Output, Vec<u8>) {
+    let (mut log, mut bad, mut sends) = (Vec::new(), true, false);
+    let walked = walk(
+        machine,
+        toy,
+        |_| String::new(),
+        |_, step, good, _| {
+            let Step::Do(a) = step else { return (good, Duration::ZERO) };
+            log.push(a.command.index);
+            let result = match a.command.index {
+                n if n == index && a.command.data.is_some() && std::mem::take(&mut bad) => {
+                    sends = true;
+                    Err(HostError::new(Cause::Crc, Phase::Data, n))
+                }
+                13 if std::mem::take(&mut sends) => Ok(Reply { words: [0x0b00, 0, 0, 0], bytes: 0 }),
+                12 => Err(HostError::new(Cause::Timeout, Phase::Command, 12)),
+                _ => good,
+            };
+            (result, Duration::ZERO)
+        },
+    );
+    (walked.out, log)
+}
+
+#[test]
+fn a_cmd12_that_nobody_answers_is_no_reason_to_begin_again() {
+    let settled = |log: &[u8]| log.windows(3).any(|three| three == [13, 12, 13]);
+    for (mut toy, index) in [(Toy::sdhc(), 51), (Toy::emmc(0x57), 8)] {
+        let (out, log) = stopped_by_itself(Identify::new(&full()), &mut toy, index);
+        assert!(out.is_ok() && settled(&log), "{out:?} {log:?}");
+        let resets = log.iter().filter(|index| **index == 0).count();
+        assert_eq!(resets, 1, "{log:?}");
+    }
+    let (mut toy, speed) = speeds().swap_remove(0);
+    let (out, log) = stopped_by_itself(speed, &mut toy, 6);
+    assert!(out.is_ok_and(|raised| raised.fallbacks.iter().count() == 0) && settled(&log), "{log:?}");
+}
+
+#[test]
+fn a_card_on_one_line_can_do_without_its_list_of_functions() {
+    let garbled = |speed: Speed, toy: &mut Toy| {
+        walk(
+            speed,
+            toy,
+            |_| String::new(),
+            |_, step, good, _| match step {
+                Step::Do(a) if a.command.index == 6 && a.command.data.is_some() => {
+                    (Err(HostError::new(Cause::Crc, Phase::Data, 6)), Duration::ZERO)
+                }
+                _ => (good, Duration::ZERO),
+            },
+        )
+        .out
+    };
+    let (mut toy, wide) = speeds().swap_remove(0);
+    let SpeedCause::Lost(lost) = garbled(wide, &mut toy).unwrap_err().cause else { panic!("not lost") };
+    assert_eq!((lost.mode, lost.reason), (Mode::Width(Width::Four), Reason::Data));
+    let (mut toy, narrow) = speeds().swap_remove(1);
+    let raised = garbled(narrow, &mut toy).unwrap();
+    assert_eq!((raised.bus.width, raised.switch), (Width::One, None));
+}
+
+/// Identifies `toy`; once the speed is being chosen, the scratch is of `len` bytes and answers come only if `told`.
+fn misled(len: usize, told: bool) -> IdentifyCause {
+    let (mut identify, mut toy, mut scratch) = (Identify::new(&full()), Toy::uhs(), [0; 512]);
+    let (mut now, mut last) = (Instant::ZERO, None);
+    loop {
+        let raising = identify.speed().is_some();
+        let heard = last.take().filter(|_| told || !raising);
+        match identify.next(heard, &mut scratch[..if raising { len } else { 512 }], now) {
+            Step::Done(out) => return out.unwrap_err().cause,
+            Step::Sleep(time) => now += time,
+            step => last = Some(toy.step(&step, &mut scratch)),
+        }
+    }
+}
+
+#[test]
+fn what_a_caller_does_wrong_while_the_speed_is_chosen_is_named() {
+    assert_eq!(misled(511, true), IdentifyCause::Scratch);
+    assert_eq!(misled(512, false), IdentifyCause::OutOfTurn);
+}
+
+#[test]
+fn a_card_that_holds_its_line_gets_two_power_cycles_and_then_three_tries() {
+    let (mut toy, mut asked) = (Toy::sdhc(), 0);
+    let walked = walk(
+        Identify::new(&full()),
+        &mut toy,
+        |_| String::new(),
+        |_, step, good, _| match step {
+            Step::Do(a) if a.command.index == 8 => {
+                asked += 1;
+                (Err(HostError::new(Cause::Limit, Phase::Command, 8)), Duration::ZERO)
+            }
+            _ => (good, Duration::ZERO),
+        },
+    );
+    assert_eq!(
+        walked.out.unwrap_err().cause,
+        IdentifyCause::Host(HostError::new(Cause::Limit, Phase::Command, 8))
+    );
+    assert_eq!(asked, 1 + 1 + 3);
 }
