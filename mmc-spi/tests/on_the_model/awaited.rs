@@ -312,6 +312,25 @@ fn an_async_disk_identifies_its_card_anew_after_a_reset() {
     }
 }
 
+/// This bus has no sample point to find; that is found out once, and not while nothing is to be sent.
+#[test]
+fn an_async_disk_that_is_told_to_tune_does_so_before_its_next_command() {
+    let spi = sd_bus(SdConfig::new(Profile::ideal(), 1), "", SpiConfig::default());
+    let (lock, mut card) = minded(&spi);
+    while_served(&lock, &mut card, &spi, async |disk| {
+        let tunings = || disk.with(|d, _| d.core().statistics().retunes);
+        let slot = InSlot { present: Some(true), retune: true, ..InSlot::default() };
+        disk.with(|d, now| d.tell_slot(slot, now));
+        for _ in 0..10_000 {
+            give_way().await;
+        }
+        assert_eq!(tunings(), 0, "nobody wants anything");
+        client(disk, 0).await;
+        assert_eq!(tunings(), 1);
+    });
+    assert_eq!(lock.0.into_inner().unwrap().into_disk().core().statistics().failed, 0);
+}
+
 #[test]
 fn an_async_disk_notices_that_its_card_leaves_and_serves_another_when_it_is_accepted() {
     for told in [false, true] {
