@@ -16,7 +16,7 @@ use mmc_proto::machine::{
     After, CardTraits, Erase, Extensions, Fetch, FindExtensions, Health, Lock, LockOp, Machine, Order,
     Partition, Recover, Rpmb, Say, Script, SdRegister, Step, Talk, TalkError, TransferCause, Wear,
 };
-use mmc_proto::register::ext_csd as e;
+use mmc_proto::register::{ext_csd as e, extension::SetAddress};
 use mmc_proto::rpmb::{Failure, Frame, FrameError, Request, seal};
 use mmc_proto::status::CardStatus;
 use mmc_proto::timing::{EraseKind, MmcEraseKind};
@@ -370,6 +370,20 @@ fn an_erase_in_pieces_says_how_far_it_is() {
         seen.push(erase.progress().0);
     };
     assert_eq!((error.phase, erase.progress()), (Some("Erase"), (3, 8)));
+}
+
+#[test]
+fn a_register_set_may_lie_anywhere_in_the_space_of_its_function() {
+    let (_, set) = extensions().performance.unwrap();
+    for (address, args) in
+        [(SetAddress(2 << 18), "CMD49:10020800"), (SetAddress(2 << 18 | 3 << 9 | 40), "CMD49:100e5800")]
+    {
+        let mut device = Device::new();
+        let has = Extensions { performance: Some((address, set)), power: None };
+        // What becomes of it there is nobody's business: the place is.
+        let _ = run(SdRegister::cache(&CARD, &has, true), &mut device);
+        assert_eq!(device.log[0], args);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod support;
 
 use mmc_hal::Dir;
-use mmc_proto::command::{Gate, Stop};
+use mmc_proto::command::{Addressing, Gate, Stop};
 use mmc_proto::host::{Capabilities, Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
     After, CardTraits, Machine, Step, Transfer, TransferCause, TransferError, TransferOptions, TransferPhase,
@@ -409,4 +409,12 @@ fn a_transfer_says_where_it_is() {
     assert_eq!(walk(true, Dir::Write, None, &CARD), around(&[Data, Stop, Ready]));
     assert_eq!(walk(false, Dir::Write, None, &sduc), around(&[SetCount, Address, Data, Ready]));
     assert_eq!(walk(false, Dir::Read, Some(18), &CARD), around(&[SetCount, Data, Recover]));
+}
+
+#[test]
+fn only_what_32_bits_cannot_name_is_addressed_in_two_parts() {
+    for (blocks, addressing) in [((1 << 32) - 1, false), (1 << 32, false), ((1 << 32) + 1, true)] {
+        let extended = CardTraits { blocks, ..CARD }.addressing() == Addressing::Extended;
+        assert_eq!(extended, addressing, "{blocks} blocks");
+    }
 }

@@ -1,14 +1,14 @@
 //! Where things end, exactly: limits to the nanosecond, tries to the last one, and what two readings of an answer tell
 //! apart.
 
-use super::{hs200, speeds};
+use super::{but, hs200, speeds};
 use crate::support::TRAN;
 use crate::toy::{Toy, full, walk};
-use mmc_proto::bus::{Timing, Width};
+use mmc_proto::bus::{Timing, Timings, Width};
 use mmc_proto::host::{Cause, HostError, Phase, Reply};
 use mmc_proto::machine::{
-    Identify, IdentifyCause, Machine, Mode, Reason, Speed, SpeedCause, SpeedPhase, Step, Tune, TuneCause,
-    TunePhase,
+    Identify, IdentifyCause, Machine, Mode, Reason, Speed, SpeedCause, SpeedOptions, SpeedPhase, Step, Tune,
+    TuneCause, TunePhase,
 };
 use mmc_proto::register::SwitchStatus;
 use mmc_time::{Duration, Instant};
@@ -286,4 +286,16 @@ fn a_card_that_holds_its_line_gets_two_power_cycles_and_then_three_tries() {
         IdentifyCause::Host(HostError::new(Cause::Limit, Phase::Command, 8))
     );
     assert_eq!(asked, 1 + 1 + 3);
+}
+
+#[test]
+fn a_card_is_switched_to_1_8_v_only_for_a_mode_that_host_and_caller_both_have() {
+    let (all, none) = (full(), but(|c| c.timings = Timings::default_only()));
+    for (caps, wanted, switched) in [(all, all, true), (all, none, false), (none, all, false)] {
+        let mut toy = Toy::uhs();
+        let options = SpeedOptions { timings: wanted.timings, ..SpeedOptions::new(&caps) };
+        let identify = Identify::with(&caps, options);
+        walk(identify, &mut toy, |_| String::new(), |_, _, good, _| (good, Duration::ZERO)).out.unwrap();
+        assert_eq!(toy.log.iter().any(|line| line.starts_with("CMD11")), switched, "{:?}", toy.log);
+    }
 }
