@@ -17,7 +17,7 @@
 ))]
 
 use mmc_sched::{
-    AnyPolicy, Class, Dispatch, Flags, Inserted, Kind, Limits, Op, Outcome, Priority, Queue, Request,
+    AnyPolicy, Class, Dispatch, Flags, Inserted, Kind, Limits, Op, Outcome, Policy, Priority, Queue, Request,
     RequestId, Run, Scheduler, Slot, StreamId,
 };
 use mmc_time::{Duration, Instant};
@@ -276,5 +276,141 @@ fn every_decision_is_as_it_was() {
             );
         }
         assert_eq!(was.len(), text.len(), "{name}: more or fewer decisions than in {}", path.display());
+    }
+}
+
+/// What goes when, under a load in which who waits for an answer asks again: `readers` that read on in sequence 300 us after each
+/// answer, and so many random writes of two streams that there is always one; the device holds `depth` commands.
+fn closed(policy: &mut AnyPolicy, readers: u32, writes: usize, depth: usize) -> String {
+    let mut queue = Queue::new(vec![Slot::FREE; 128], policy);
+    let (mut random, mut now, mut free) = (Random(7), Instant::from_millis(5), Instant::ZERO);
+    let mut device: Vec<(Instant, Run)> = Vec::new();
+    let mut asks: Vec<(Instant, Request)> = (0..readers)
+        .map(|k| (now, Request::new(Op::Read, u64::from(k) << 24, 8, StreamId(10 + k))))
+        .collect();
+    let (mut words, mut wake, mut waiting) = (Words(String::new(), 0), None, 0);
+    for _ in 0..6000 {
+        while waiting < writes {
+            let stream = random.below(2) as u32;
+            let lba = (1 << 32) + 8 * random.below(1 << 20);
+            let write = Request::new(Op::Write, lba, 8, StreamId(1 + stream));
+            if queue.insert(write, now).is_err() {
+                break;
+            }
+            waiting += 1;
+        }
+        asks.retain(|(at, read)| *at > now || queue.insert(*read, now).is_err());
+        while device.len() < depth {
+            match queue.dispatch(now) {
+                Dispatch::Run(run) => {
+                    words.say(&format!("{}@{}", run.lba, now.since(Instant::ZERO).as_millis()));
+                    free = free.max(now) + Duration::from_micros(200 + 900 * u64::from(!run.op.is_read()));
+                    device.push((free, run));
+                }
+                Dispatch::Wait { at, .. } => {
+                    wake = at;
+                    break;
+                }
+                Dispatch::Empty => break,
+            }
+        }
+        let next = device.iter().map(|d| d.0).chain(wake.take()).chain(asks.iter().map(|a| a.0)).min();
+        now = next.unwrap_or(now).max(now + Duration::from_micros(1));
+        while let Some(k) = device.iter().position(|d| d.0 <= now) {
+            let (_, run) = device.remove(k);
+            let mut id = Some(run.head);
+            for _ in 0..run.count {
+                let Some(this) = id else { break };
+                id = queue.next_member(this);
+                let request = *queue.request(this).expect("it runs");
+                queue.complete(this, Outcome { blocks: request.blocks, failed: false }, now);
+                if request.op.is_read() {
+                    asks.push((now + Duration::from_micros(300), Request { lba: request.end(), ..request }));
+                } else {
+                    waiting -= 1;
+                }
+            }
+        }
+    }
+    words.0
+}
+
+/// Seen by another test alone: it takes more commands at the device than there are slots here
+/// (`writes_are_throttled_when_reads_suffer`).
+const ELSEWHERE: (&str, &str) = ("kyber", "read_lat_nsec");
+
+/// A tunable that changes nothing that anybody can see is broken, or does not belong there: for each there is a value, and a
+/// load, with which a decision (what goes, when, how long is waited, who merges, how much writeback is admitted) is another.
+#[test]
+fn every_tunable_changes_some_decision() {
+    type Load = fn(&mut AnyPolicy, u64) -> String;
+    let loads: [Load; 7] = [
+        |policy, n| decisions(policy, 0, Some(n)),
+        |policy, n| decisions(policy, 1, Some(n)),
+        |policy, n| decisions(policy, 2, Some(n)),
+        |policy, n| decisions(policy, 3, Some(n)),
+        |policy, n| closed(policy, 0, 40 + n as usize, 2),
+        |policy, n| closed(policy, 1, 24, 1 + n as usize),
+        |policy, n| closed(policy, 8, 64, 40 + n as usize),
+    ];
+    let (mut seen, mut silent) = (0, Vec::new());
+    for name in AnyPolicy::NAMES.iter().copied().chain(["mq-deadline/5.10"]) {
+        let mut as_they_are: Vec<Option<String>> = vec![None; loads.len() * 40];
+        for info in (0..).map_while(|i| AnyPolicy::by_name(name).ok()?.tunable(i)) {
+            // What is there for the kernel's sake, and has one value (idling in cfq: a card has no arms).
+            if info.min == info.max || ELSEWHERE == (name, info.name) {
+                continue;
+            }
+            // What more than two commands at the device may come to.
+            let deep = info.name == "window";
+            let policy = || {
+                let mut policy = AnyPolicy::by_name(name).expect("built in");
+                assert!(!deep || policy.tune("device_slots", "8").is_ok());
+                policy
+            };
+            let mut own = vec![None; if deep { as_they_are.len() } else { 0 }];
+            let known = if deep { &mut own } else { &mut as_they_are };
+            let v = info.value;
+            let others = [info.min, info.max, v / 8, v / 2, v.saturating_mul(4), v - 1, v + 1, 1];
+            let mut others = others.map(|v| v.clamp(info.min, info.max)).to_vec();
+            others.retain(|other| *other != v);
+            let changes = (0..40).any(|n| {
+                loads.iter().enumerate().any(|(k, load)| {
+                    let known = &mut known[k * 40 + n as usize];
+                    let was = known.get_or_insert_with(|| load(&mut policy(), n));
+                    others.iter().any(|other| {
+                        let mut policy = policy();
+                        policy.tune(info.name, &other.to_string()).is_ok() && load(&mut policy, n) != *was
+                    })
+                })
+            });
+            seen += 1;
+            if !changes {
+                silent.push(format!("{name} {}", info.name));
+            }
+        }
+    }
+    assert!(seen >= 50, "{seen}");
+    assert_eq!(silent, Vec::<String>::new(), "of {seen}");
+}
+
+/// The depth limits count from the first request on, not only after the first change of a tunable.
+#[test]
+fn what_is_admitted_is_the_same_after_every_tunable_was_set_to_what_it_is() {
+    for name in AnyPolicy::NAMES.iter().copied().chain(["mq-deadline/5.10"]) {
+        let queue = || Queue::new(vec![Slot::FREE; 8], AnyPolicy::by_name(name).expect("built in"));
+        let (fresh, mut set) = (queue(), queue());
+        for info in (0..).map_while(|i| fresh.tunable(i)) {
+            assert_eq!(set.tune(info.name, &info.value.to_string()), Ok(()), "{name} {}", info.name);
+        }
+        for tags in [1, 2, 3, 11, 32, 64, 128, 256, 1024] {
+            for kind in [Kind::Read, Kind::SyncWrite, Kind::Async] {
+                let admits = fresh.admits(kind, tags);
+                assert!((1..=tags).contains(&admits), "{name}: {admits} of {tags} tags for {kind:?}");
+                assert_eq!(admits, set.admits(kind, tags), "{name}, {kind:?}, {tags} tags");
+            }
+            let request = Request::new(Op::Write, 8, 8, StreamId(3));
+            assert!(fresh.admits_request(&request, tags), "{name}: nothing is queued yet, {tags} tags");
+        }
     }
 }
