@@ -3,7 +3,7 @@
 
 extern crate std;
 use super::raise::{Raise, Wake};
-use super::wf2q::{Place, bits};
+use super::wf2q::{Engine, Place, bits};
 use super::*;
 use crate::{Class, Dispatch, Flags, Limits, Op, Outcome, Priority, Queue, RequestId, Scheduler, Slot};
 use mmc_time::Duration;
@@ -334,6 +334,7 @@ fn io_bound_is_idle_for_a_fifth_at_most_of_some_200_ms() {
     assert!(told(&[(100_000, Some(20_000))]));
     assert!(!told(&[(100_000, Some(20_001))]));
     assert!(told(&[(100_000, None)]), "something of it was on the way");
+    assert!(told(&[(100_000, Some(50_000)), (400_000, None)]), "that counts as well");
     // More than 200 ms count half from then on.
     assert!(told(&[(200_000, Some(20_000)), (300_000, Some(35_000))]));
     assert!(!told(&[(200_001, Some(20_000)), (300_000, Some(35_000))]));
@@ -493,4 +494,39 @@ fn a_device_that_takes_one_at_a_time_waits_for_a_reader_that_comes_back_soon() {
             assert_eq!(q.policy().expired(Expiry::TooIdle), 1);
         }
     }
+}
+
+#[test]
+fn who_takes_the_place_of_a_stream_does_not_take_its_debts() {
+    let engine = |forget: bool| {
+        let mut e = Engine::<4>::new();
+        for i in [0, 1] {
+            e.set_weight(i, 10, 1);
+            e.set_budget(i, 1000);
+            e.activate(i, false, 1, AT(1));
+        }
+        // All of a slot at once, and gone: it owes for that.
+        assert_eq!(e.select(AT(1)), Some(0));
+        e.serve(1000);
+        e.deactivate(0);
+        assert_eq!((e.get(0).place(), e.trees[1].wsum), (Place::Idle, 20));
+        if forget {
+            e.forget(0);
+            assert_eq!(
+                (e.get(0).place(), e.get(0).left(), e.trees[1].wsum, e.trees[1].idle),
+                (Place::Off, 0, 10, 0)
+            );
+            // Who has work is not forgotten.
+            e.forget(1);
+            assert_eq!(e.get(1).place(), Place::Active);
+        }
+        // A new one with little to do comes just before one that has as little.
+        for i in [0, 2] {
+            e.set_weight(i, 10, 1);
+            e.set_budget(i, 100);
+            e.activate(i, false, 1, AT(2));
+        }
+        e.select(AT(2))
+    };
+    assert_eq!([true, false].map(engine), [Some(0), Some(2)]);
 }
