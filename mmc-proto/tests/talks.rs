@@ -373,6 +373,15 @@ fn an_erase_in_pieces_says_how_far_it_is() {
 }
 
 #[test]
+fn what_the_maker_is_asked_for_is_always_a_read() {
+    for arg in [2, 3] {
+        let mut device = Device::new();
+        run(Fetch::vendor(&CARD, arg), &mut device).unwrap();
+        assert_eq!(device.log, ["CMD56:3"]);
+    }
+}
+
+#[test]
 fn a_register_set_may_lie_anywhere_in_the_space_of_its_function() {
     let (_, set) = extensions().performance.unwrap();
     for (address, args) in

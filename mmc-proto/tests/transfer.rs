@@ -418,3 +418,23 @@ fn only_what_32_bits_cannot_name_is_addressed_in_two_parts() {
         assert_eq!(extended, addressing, "{blocks} blocks");
     }
 }
+
+#[test]
+fn a_host_that_counts_by_itself_is_told_how_many_in_the_data_command() {
+    let mut caps = Capabilities::new();
+    caps.auto_count = true;
+    for (t, count) in [
+        (transfer(&CARD, Dir::Write, 8, 8), 8),
+        (transfer(&CARD, Dir::Write, 8, 8).reliable(), 1 << 31 | 8),
+        (transfer(&CARD, Dir::Write, 8, 1).reliable(), 1 << 31 | 1),
+    ] {
+        let t = t.auto_stop(&caps);
+        let stop = |c: mmc_proto::command::Command| c.data.map(|d| d.stop);
+        assert_eq!(t.first_data().and_then(stop), Some(Stop::Count(count)));
+        let mut sd = Card::sdhc();
+        assert!(run(t, &mut sd, |_| None).out.is_ok());
+        assert_eq!(sd.log.join(" "), "CMD25:8 CMD13:12340000", "no CMD23 of its own");
+    }
+    let one = transfer(&CARD, Dir::Read, 8, 1).auto_stop(&caps);
+    assert_eq!(one.first_data().map(|c| c.index), Some(17), "nothing to count");
+}

@@ -323,4 +323,16 @@ mod tests {
         (bytes[0], bytes[1]) = (0xf, 3);
         assert_eq!(Fbr::parse(&bytes).unwrap().interface(), 0x103);
     }
+
+    #[test]
+    fn the_longest_block_stands_elsewhere_for_function_0_and_for_the_others() {
+        let mut body = [0; 16];
+        (body[1], body[2], body[0xc], body[0xd]) = (0x00, 0x02, 0x40, 0x01);
+        for (code, kind, size) in
+            [(0x22, 0, Some(512)), (0x22, 1, Some(320)), (0x22, 2, None), (0x21, 0, None)]
+        {
+            body[0] = kind;
+            assert_eq!(Tuple { code, body: &body }.max_block_size(), size, "{code:x} {kind}");
+        }
+    }
 }

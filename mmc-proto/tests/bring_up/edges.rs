@@ -299,3 +299,34 @@ fn a_card_is_switched_to_1_8_v_only_for_a_mode_that_host_and_caller_both_have() 
         assert_eq!(toy.log.iter().any(|line| line.starts_with("CMD11")), switched, "{:?}", toy.log);
     }
 }
+
+#[test]
+fn a_slot_where_every_answer_is_noise_is_not_called_empty() {
+    for (cause, named) in [(Cause::Crc, true), (Cause::Timeout, false)] {
+        let mut toy = Toy { sd: false, ..Toy::sdhc() };
+        let noise = HostError::new(cause, Phase::Command, 55);
+        let walked = walk(
+            Identify::new(&full()),
+            &mut toy,
+            |_| String::new(),
+            |_, step, good, _| match step {
+                Step::Do(a) if a.command.index == 55 => (Err(noise), Duration::ZERO),
+                _ => (good, Duration::ZERO),
+            },
+        );
+        let expected = if named { IdentifyCause::Host(noise) } else { IdentifyCause::NoAnswer };
+        assert_eq!(walked.out.unwrap_err().cause, expected);
+    }
+}
+
+#[test]
+fn a_combo_card_goes_as_fast_as_both_of_its_parts() {
+    for (both, timing) in [(true, Timing::High), (false, Timing::Default)] {
+        let mut toy = Toy::combo();
+        toy.cccr[0x13] = u8::from(both);
+        let id =
+            walk(Identify::new(&full()), &mut toy, |_| String::new(), |_, _, good, _| (good, Duration::ZERO));
+        let id = id.out.unwrap();
+        assert_eq!((id.bus.timing, id.io.is_some()), (timing, true));
+    }
+}
