@@ -288,3 +288,9 @@ fn a_host_that_prepares_nothing_gives_it_back_and_says_so() {
     // An engine without these of its own, under supervision.
     nothing(&mut Table::host(Card::sdhc(), Duration::ZERO, None));
 }
+
+#[test]
+fn a_conversation_that_is_given_up_gives_its_payload_back() {
+    assert_eq!(Conductor::new(read(), Some([5; 1024])).into_payload(), Some([5; 1024]));
+    assert_eq!(Conductor::<_, Buf>::new(read(), None).into_payload(), None);
+}

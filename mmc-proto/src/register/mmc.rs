@@ -260,6 +260,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn clocks_of_mmc_are_26_and_52_where_those_of_sd_are_25_and_50() {
+        for (code, hz) in
+            [(0x2a, 20_000_000), (0x32, 26_000_000), (0x5a, 52_000_000), (0x4a, 40_000_000), (0x02, 0)]
+        {
+            let csd = MmcCsdInfo { tran_speed: code, ..MmcCsdInfo::default() }.emit();
+            assert_eq!(csd.tran_speed_hz(), hz, "{code:#x}");
+        }
+    }
+
+    #[test]
     fn the_oldest_cards_have_a_longer_name_and_a_shorter_serial_number() {
         let info = MmcCidV1Info {
             mid: 0x01_0203,

@@ -293,10 +293,9 @@ pub(super) enum Op {
     Verify,
 }
 
-/// SD's function of group 1.
+/// SD's function of group 1, of what is above the base.
 const fn function(timing: Timing) -> Option<u8> {
     Some(match timing {
-        Timing::Default | Timing::Sdr12 => 0,
         Timing::High | Timing::Sdr25 => 1,
         Timing::Sdr50 => 2,
         Timing::Sdr104 => 3,
