@@ -2,20 +2,25 @@
 //! with faults, losses of power and changes of the card, spread over weeks of virtual time.
 //!
 //! What is checked, and ends the run: every request completes exactly once, with its own buffer; a read shows what was
-//! written last, and after a loss of power only what no flush covered may be gone; nothing of a card shows after it was
-//! changed; no bound of the scheduler is broken; every tag, place, buffer and mapping comes back.
+//! written last, and after a loss of power only what no flush covered may be gone, which the next flush has to tell; nothing
+//! that came behind a barrier is kept without what was before it; what was wiped is gone; nothing of a card shows after it
+//! was changed; no bound of the scheduler is broken; conversations of the caller's own end, and an RPMB counts the writes
+//! that it got; every tag, place, buffer and mapping comes back.
 
 mod bench;
 mod cells;
+#[cfg(test)]
+mod lies;
+mod talk;
 mod trouble;
 mod waits;
 
 use self::bench::{Bench, PLACES};
 use self::cells::{Cells, SECTOR, ZEROS, fill};
-use mmc_block::{Abandoned, Done, Media, Next, Refusal, Ticket};
+use mmc_block::{Abandoned, BlockError, Done, Media, Next, Refusal, Ticket, Wipe};
+use mmc_mock::Buf;
 use mmc_mock::fault::{Action, Medium};
 use mmc_mock::scenario::Random;
-use mmc_mock::{Buf, zoo};
 use mmc_sched::{Flags, Kind, Op, Request, StreamId, bound};
 use mmc_time::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -37,7 +42,7 @@ pub struct Plan {
     pub seed: u64,
     /// The policy.
     pub sched: String,
-    /// `soak`, or a card of the zoo.
+    /// `soak`, `soak-emmc`, or a card of the zoo.
     pub card: String,
 }
 
@@ -92,6 +97,14 @@ pub struct Report {
     pub withdrawn: u64,
     /// Nights with the card's supply off.
     pub nights: u64,
+    /// Barriers that succeeded.
+    pub barriers: u64,
+    /// Ranges and cards wiped.
+    pub wipes: u64,
+    /// Conversations that succeeded.
+    pub conversations: u64,
+    /// Looks at the card itself, after losses of power and in the evening.
+    pub looks: u64,
     /// Requests that failed, by the beginning of what they said.
     pub failed: BTreeMap<String, u64>,
     /// Reads, writes somebody waits for, the rest, flushes.
@@ -146,7 +159,7 @@ const GROWTH: u64 = 8 << 10;
 /// [`Failed`]: what is wrong, and at which step. With the same plan it comes again.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(u64)) -> Result<Report, Failed> {
     let at_start = |what| Failed { seed: plan.seed, request: 0, day: 0.0, what };
-    if zoo::mmc_list().iter().any(|p| p.name == plan.card) {
+    if bench::is_mmc(&plan.card) {
         let cards = bench::mmc_cards(&plan.card, plan.seed).map_err(at_start)?;
         return Soak::new(plan, bench::hsdk(), cards).map_err(at_start)?.run(progress);
     }
@@ -161,6 +174,9 @@ struct Asked {
     stamp: u64,
     /// Completions before it was submitted: what a flush covers.
     after: u64,
+    /// Of those, what barriers put before it.
+    behind: u64,
+    wipe: Option<Wipe>,
     /// The card it was meant for.
     card: usize,
     generation: u32,
@@ -193,7 +209,16 @@ struct Soak<'a, C: Medium + 'static> {
     tags: u64,
     resets: u64,
     waiting: trouble::Waiting,
+    /// The host is lent.
+    talking: Option<talk::Talk>,
+    /// By card.
+    counted: Vec<talk::Counted>,
+    /// For a look at a card.
+    seen: Vec<u8>,
     report: Report,
+    /// What a disk that is not to be believed makes of a completion.
+    #[cfg(test)]
+    lie: fn(&mut Done<Buf>),
 }
 
 impl<'a, C: Medium + 'static> Soak<'a, C> {
@@ -232,7 +257,12 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
             tags: 0,
             resets: 0,
             waiting: trouble::Waiting::default(),
+            talking: None,
+            counted: vec![talk::Counted::default(); n],
+            seen: bytes,
             report: Report { generations: 1, ..Report::default() },
+            #[cfg(test)]
+            lie: |_| {},
         })
     }
 
@@ -285,6 +315,7 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
                 self.lent
             ));
         }
+        self.look_in()?;
         if self.random.draw().is_multiple_of(3) {
             self.bench.disk.suspend();
             self.rest()?;
@@ -333,7 +364,13 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
                 *still = if until > now { 0 } else { *still + 1 };
                 self.bench.clock.advance_to(until);
             }
-            Next::Idle | Next::Lent => {
+            Next::Lent => {
+                self.bench.disk.observer().rest();
+                let until = self.talk()?.unwrap_or(now);
+                *still = if until > now { 0 } else { *still + 1 };
+                self.bench.clock.advance_to(until);
+            }
+            Next::Idle => {
                 self.bench.disk.observer().rest();
                 if self.open > 0 {
                     let lost: Vec<_> = self.asked.iter().flatten().map(|a| a.request).collect();
@@ -380,6 +417,7 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
                     return Err("the new card cannot be accepted".into());
                 }
                 self.cells[self.served].cut();
+                self.cells[self.served].told(self.over);
                 self.served = self.inside;
                 self.report.generations += 1;
                 Ok(false)
@@ -401,8 +439,15 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
     /// A random request, and now and then one that is taken back.
     fn submit(&mut self) -> Result<(), String> {
         let what = self.random.between(0, 999);
-        if what < 15 {
-            return self.ask(flush()).map(drop);
+        match what {
+            0..15 => return self.ask(flush()).map(drop),
+            15..18 => return self.ask(Request { flags: Flags::BARRIER, ..flush() }).map(drop),
+            18 => return self.wipe(),
+            19 => {
+                self.bench.disk.ask_for_host();
+                return Ok(());
+            }
+            _ => {}
         }
         let stream = self.random.between(0, 3) as usize;
         let most = match self.random.between(0, 99) {
@@ -419,8 +464,8 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
         let lba = self.streams[stream];
         self.streams[stream] += blocks;
         let op = match what {
-            0..=19 if self.bench.disk.core().features().discard.is_some() => Op::Discard,
-            0..=479 => Op::Read,
+            20..24 if self.bench.disk.core().features().discard.is_some() => Op::Discard,
+            20..480 => Op::Read,
             _ => Op::Write,
         };
         let flags = match what {
@@ -438,8 +483,28 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
         Ok(())
     }
 
+    /// Wipes some sectors, where the card can.
+    fn wipe(&mut self) -> Result<(), String> {
+        let f = *self.bench.disk.core().features();
+        let (lba, how) = (self.random.between(0, u64::from(REGION) - 1), self.random.between(0, 2));
+        let unit = u64::from(f.unit.max(1));
+        let (lba, blocks, how) = match how {
+            0 if f.secure_erase.is_some() && unit <= REGION.into() => {
+                ((lba / unit * unit).min(u64::from(REGION) - unit), f.unit.max(1), Wipe::SecureErase)
+            }
+            1 if f.secure_trim.is_some() => (lba, (REGION - lba as u32).min(8), Wipe::SecureTrim),
+            2 if f.sanitize => (0, 0, Wipe::Sanitize),
+            _ => return Ok(()),
+        };
+        self.ask_for(Request::new(Op::Discard, lba, blocks, StreamId(1)), Some(how)).map(drop)
+    }
+
     /// Submits.
     fn ask(&mut self, request: Request) -> Result<Ticket, String> {
+        self.ask_for(request, None)
+    }
+    /// Submits; a discard may be carried out as a wipe.
+    fn ask_for(&mut self, request: Request, wipe: Option<Wipe>) -> Result<Ticket, String> {
         let now = self.bench.clock.now();
         let disk = &mut self.bench.disk;
         let refused = |e: Refusal| format!("{request:?} is refused: {e}");
@@ -459,10 +524,13 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
             }
             self.lent += 1;
             disk.submit(request, Buf(bytes), now).map_err(|e| refused(e.error))?
+        } else if let Some(how) = wipe {
+            disk.submit_wipe(request, how, now).map_err(refused)?
         } else {
             disk.submit_bare(request, now).map_err(refused)?
         };
-        let asked = Asked { ticket, request, stamp, after: self.over, card: self.served, generation };
+        let (after, card, behind) = (self.over, self.served, self.cells[self.served].ordered());
+        let asked = Asked { ticket, request, stamp, after, behind, wipe, card, generation };
         let place = self.asked.get_mut(ticket.index()).ok_or("a ticket of no place")?;
         if let Some(other) = place.replace(asked) {
             return Err(format!("{request:?} has the place of {:?}, which is not over", other.request));
@@ -495,18 +563,46 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
     /// What has happened in the last step: first the results, then what happened to the card.
     fn collect(&mut self) -> Result<(), String> {
         while let Some(done) = self.bench.disk.take_done() {
+            #[cfg(test)]
+            let done = {
+                let mut done = done;
+                (self.lie)(&mut done);
+                done
+            };
             self.done(done)?;
         }
         if let Some(broken) = self.bench.disk.observer().broken.take() {
             return Err(broken);
         }
-        self.strikes();
+        let mut cut = self.strikes();
         let resets = self.bench.disk.statistics().resets;
         if std::mem::replace(&mut self.resets, resets) != resets {
             // It was without supply, or reset, whoever did that.
             self.cells[self.served].cut();
+            cut = true;
         }
-        Ok(())
+        if cut { self.look_in() } else { Ok(()) }
+    }
+
+    /// A look at what the card that is served holds, if it is in the slot; nobody notices.
+    fn look_in(&mut self) -> Result<(), String> {
+        if self.out || self.inside != self.served {
+            return Ok(());
+        }
+        self.report.looks += 1;
+        self.hold()?;
+        let changes = |r: &Request| r.op != Op::Read && r.blocks > 0;
+        let asked = self.asked.iter().flatten().filter(|a| changes(&a.request));
+        let moving: Vec<_> = asked.map(|a| (a.request.lba, a.request.blocks)).collect();
+        let cells = &mut self.cells[self.inside];
+        cells.looked_at(&self.seen, self.over, &moving).map_err(|e| format!("card {}: {e}", self.inside))
+    }
+    /// Sees what the card in the slot holds.
+    fn hold(&mut self) -> Result<(), String> {
+        let (card, seen) = (&self.bench.card, &mut self.seen);
+        let mut read = Ok(());
+        card.with(|c| c.with_storage(&mut |s| read = s.read(0, seen)));
+        read.map_err(|e| e.to_string())
     }
 
     fn done(&mut self, done: Done<Buf>) -> Result<(), String> {
@@ -523,6 +619,7 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
             return Err(format!("{request:?} of card {} was served by card {generation}", asked.generation));
         }
         let cells = &mut self.cells[asked.card];
+        let preflush = flags.contains(Flags::PREFLUSH);
         match (done.result, op) {
             (Ok(()), Op::Read) => {
                 let shown = done.buffer.as_ref().map_or(&[][..], |b| &b.0);
@@ -533,19 +630,34 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
                 self.report.bytes += shown.len() as u64;
             }
             (Ok(()), Op::Write) if blocks > 0 => {
-                let durable = flags.contains(Flags::FUA) || !self.bench.disk.core().features().cache;
-                cells.wrote(lba, blocks, asked.stamp, self.over, durable);
+                if preflush {
+                    cells.covered(asked.after).map_err(|e| format!("{:?}: {e}", done.request))?;
+                }
+                if flags.contains(Flags::FUA) || !self.bench.disk.core().features().cache {
+                    cells.stored(lba, blocks, asked.stamp, self.over);
+                } else {
+                    cells.wrote(lba, blocks, asked.stamp, self.over, asked.behind);
+                }
                 self.report.bytes += u64::from(blocks) * SECTOR as u64;
             }
-            (Ok(()), Op::Write) => cells.covered(asked.after),
-            (_, Op::Write | Op::Discard) if blocks > 0 => cells.may(lba, blocks, asked.stamp, self.over),
+            (Ok(()), Op::Write) if preflush => cells.covered(asked.after)?,
+            (Ok(()), Op::Write) => {
+                cells.barrier(asked.after);
+                self.report.barriers += 1;
+            }
+            (Ok(()), Op::Discard) if asked.wipe.is_some() => {
+                cells.stored(lba, blocks, ZEROS, self.over);
+                self.report.wipes += 1;
+            }
+            (_, Op::Write | Op::Discard) if blocks > 0 => cells.may(lba, blocks, asked.stamp),
             _ => {}
         }
         if let Err(e) = done.result {
-            let text = e.to_string();
-            let short = text.split([':', '(']).next().unwrap_or_default().trim().to_owned();
-            *self.report.failed.entry(short).or_default() += 1;
-            self.report.flushes.1 += u64::from(e == mmc_block::BlockError::CacheLost);
+            if e == BlockError::CacheLost {
+                self.cells[asked.card].told(self.over);
+                self.report.flushes.1 += 1;
+            }
+            self.failed(&e.to_string());
         }
         if let Some(buffer) = done.buffer {
             self.pool.push(buffer.0);
@@ -567,6 +679,12 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
             class.scheduler = class.scheduler.max(issued.since(inserted));
         }
         Ok(())
+    }
+
+    /// Counts what failed, by the beginning of what it said.
+    fn failed(&mut self, what: &str) {
+        let short = what.split([':', '(']).next().unwrap_or_default().trim().to_owned();
+        *self.report.failed.entry(short).or_default() += 1;
     }
 
     /// After the last day: everything is read, nothing has leaked, and the cards hold what they should.
@@ -658,15 +776,9 @@ impl<'a, C: Medium + 'static> Soak<'a, C> {
         self.bench.act(&Action::Remove);
         self.cells[self.inside].cut();
         for n in 0..=self.others.len() {
-            let mut wrong = Ok(());
+            self.hold()?;
             let cells = &mut self.cells[self.inside];
-            let mut bytes = vec![0; cells.len() as usize * SECTOR];
-            self.bench.card.with(|c| {
-                c.with_storage(&mut |s| wrong = s.read(0, &mut bytes).map_err(|e| e.to_string()));
-            });
-            wrong
-                .and_then(|()| cells.shows(0, &bytes, self.over))
-                .map_err(|e| format!("card {}: {e}", self.inside))?;
+            cells.shows(0, &self.seen, self.over).map_err(|e| format!("card {}: {e}", self.inside))?;
             if n < self.others.len() {
                 self.bench.act(&Action::Swap(n));
                 std::mem::swap(&mut self.inside, &mut self.others[n]);

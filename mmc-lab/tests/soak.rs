@@ -30,6 +30,7 @@ fn sixty_days_with_faults_cuts_and_swaps_lose_nothing() {
     assert!(report.time.as_millis() > u64::from(u32::MAX), "past the wrap of milliseconds");
     assert!(report.generations > 10 && report.retries > 50 && report.resets > 30 && report.retunes > 0);
     assert!(report.merges > 500 && report.withdrawn > 10 && report.nights > 5);
+    assert!(report.barriers > 5 && report.conversations > 0 && report.looks > 90, "{report:?}");
     assert!(report.flushes.1 > 0, "some flush was told that the cache was lost");
     let [reads, _] = report.beside.expect("mq-deadline has bounds");
     let (passed, bound) = reads.dispatches;
@@ -45,6 +46,7 @@ fn without_troubles_nothing_fails_and_no_rule_is_broken() {
 
 #[test]
 fn every_policy_and_kind_of_card_endures() {
+    let mut rare = [0; 3];
     for (sched, card) in [
         ("none", "uhs-drift"),
         ("deadline", "aaru-emmc51-62gb"),
@@ -52,12 +54,18 @@ fn every_policy_and_kind_of_card_endures() {
         ("ftb", "soak"),
         ("kyber", "qemu-2gb"),
         ("cfq", "aaru-emmc51-62gb"),
+        ("mq-deadline", "soak-emmc"),
     ] {
         let small = Plan { requests: 1_500, faults: 50, cuts: 10, swaps: 3, days: 4, ..plan(2) };
         let report = good(&Plan { sched: sched.into(), card: card.into(), ..small });
-        let counted = matches!(sched, "none" | "deadline");
+        let counted = matches!(sched, "none" | "deadline" | "mq-deadline");
         assert_eq!((report.beside.is_some(), report.unbounded.is_none()), (counted, counted), "{sched}");
+        assert!(card.contains("emmc") || report.wipes == 0, "{card}");
+        for (sum, n) in rare.iter_mut().zip([report.barriers, report.wipes, report.conversations]) {
+            *sum += n;
+        }
     }
+    assert!(!rare.contains(&0), "{rare:?} barriers, wipes and conversations");
 }
 
 #[test]

@@ -14,12 +14,12 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   mmc-lab soak                                           two million requests in 60 virtual days
   mmc-lab soak --requests 20000 --faults 40 --days 3     a few seconds of it
-  mmc-lab soak --card aaru-emmc51-62gb --sched deadline  an eMMC with a cache, another policy
+  mmc-lab soak --card soak-emmc --sched deadline         an eMMC with cache, barriers, wipes and RPMB, another policy
 
 The disk runs over the DesignWare driver and its register model. Checked all the time: no request is lost or
-done twice; a read shows what was written last, what a flush covered survives every loss of power; nothing of
-an old card shows after a swap; no bound of the scheduler is broken; nothing leaks. The same flags give the
-same run.
+done twice; a read shows what was written last; what a flush covered survives every loss of power, and what is
+lost without one is told by the next; barriers order, wipes empty; nothing of an old card shows after a swap; no
+bound of the scheduler is broken; nothing leaks. The same flags give the same run.
 
 Exit status: 0 done, 1 something is wrong (seed and step are told) or the output cannot be written, 2 wrong usage.")]
 pub struct Args {
@@ -44,7 +44,7 @@ pub struct Args {
     /// Policy: none, mq-deadline, deadline, bfq, cfq, kyber or ftb
     #[arg(long, default_value = "mq-deadline")]
     sched: String,
-    /// Card: soak (UHS-I with a volatile cache), or an SD or MMC preset of `mmc-lab card list`
+    /// Card: soak (UHS-I with a volatile cache), soak-emmc (5.1), or an SD or MMC preset of `mmc-lab card list`
     #[arg(long, default_value = "soak")]
     card: String,
     /// Print the counters as one JSON object
@@ -131,7 +131,8 @@ fn object(plan: &Plan, r: &Report, real: f64) -> Value {
         "retries": r.retries, "retunes": r.retunes, "resets": r.resets,
         "flushes": r.flushes.0, "flushes_that_told_a_loss": r.flushes.1,
         "faults": r.faults, "cuts": r.cuts, "swaps": r.swaps, "generations": r.generations,
-        "nights_without_supply": r.nights, "failed": r.failed, "classes": classes,
+        "nights_without_supply": r.nights, "barriers": r.barriers, "wipes": r.wipes,
+        "conversations": r.conversations, "looks_at_the_card": r.looks, "failed": r.failed, "classes": classes,
         "unbounded": r.unbounded, "slowest_command_ns": r.slowest.as_nanos(),
         "bus_violations_under_faults": r.violations,
         "virtual_s": r.time.as_nanos() as f64 / 1e9, "resident_kib": [r.resident.0, r.resident.1], "real_s": real,
@@ -163,6 +164,10 @@ fn text(plan: &Plan, r: &Report, real: f64) -> String {
     line(format!(
         "{} sent again, {} re-tunes, {} re-initialisations; {} flushes, {} told that the cache was lost",
         r.retries, r.retunes, r.resets, r.flushes.0, r.flushes.1
+    ));
+    line(format!(
+        "{} barriers, {} wipes, {} conversations; {} looks at the card itself",
+        r.barriers, r.wipes, r.conversations, r.looks
     ));
     for (what, n) in &r.failed {
         line(format!("  failed: {n} x {what}"));

@@ -5,13 +5,14 @@ use super::waits::Waits;
 use mmc_block::{Care, Disk, Init, Next, Settings, Tag, Up};
 use mmc_dw_hsdk::platform::{HSDK, Platform, Sample, SamplePlace, SignalSwitch};
 use mmc_dw_hsdk::{DwEngine, IrqHalf, Mailbox, Ring};
-use mmc_mock::card::{MmcCard, SdCard, SdConfig, Shared, Uhs};
+use mmc_mock::card::{MmcCard, MmcConfig, SdCard, SdConfig, Shared, Uhs};
 use mmc_mock::dw::{Config, Dw};
 use mmc_mock::fault::{Action, Faulty, Keep, Medium, Rule, Script, When};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, Memory, MemoryDma, Wakes, Window, zoo};
 use mmc_proto::bus::{Timing, Timings};
 use mmc_proto::host::{Host, Irq, IrqHandler, Supervised};
+use mmc_proto::machine::{Conductor, Machine, Turn};
 use mmc_sched::{AnyPolicy, Limits, Queue, Slot};
 use mmc_time::Duration;
 
@@ -75,13 +76,26 @@ pub(super) fn sd_cards(name: &str, seed: u64) -> Result<Vec<SdCard>, String> {
     (0..CARDS).map(of).collect()
 }
 
-/// eMMC of the zoo, likewise.
+/// The key of the eMMC's RPMB.
+pub(super) const KEY: [u8; 32] = [0x5a; 32];
+
+/// Whether it is an eMMC.
+pub(super) fn is_mmc(name: &str) -> bool {
+    name == "soak-emmc" || zoo::mmc_list().iter().any(|p| p.name == name)
+}
+
+/// eMMC, likewise: `soak-emmc` is one of version 5.1 with all that a card can have. The RPMB has its key.
 pub(super) fn mmc_cards(name: &str, seed: u64) -> Result<Vec<MmcCard>, String> {
     let profile = Profile::named("a2").map_err(|e| e.to_string())?;
-    let mut config = zoo::mmc(name, profile, seed).map_err(|e| e.to_string())?;
+    let mut config = match name {
+        "soak-emmc" => MmcConfig::emmc(8, 16_777_216, profile, seed),
+        name => zoo::mmc(name, profile, seed).map_err(|e| e.to_string())?,
+    };
     let of = |k| {
         config.cid[13] ^= k as u8;
-        MmcCard::new(config.clone()).map_err(|e| e.to_string())
+        let mut card = MmcCard::new(config.clone()).map_err(|e| e.to_string())?;
+        *card.rpmb_key_mut() = Some(KEY);
+        Ok(card)
     };
     (0..CARDS).map(of).collect()
 }
@@ -170,6 +184,24 @@ impl<C: Medium + 'static> Bench<C> {
                 Next::Wait { why, until } => Next::Wait { why, until: until.min(self.model.next_event()) },
                 rest => rest,
             };
+        }
+    }
+    /// Goes on with a conversation on the host that is lent, as far as possible at this instant.
+    pub(super) fn converse<M: Machine>(
+        &mut self,
+        talk: &mut Conductor<M, BufBatch>,
+    ) -> Result<Turn<M::Output, BufBatch>, String> {
+        let now = self.clock.now();
+        loop {
+            let host = self.disk.lent().ok_or("the host was lent and is not there")?;
+            match talk.poll(host, now) {
+                Turn::Wait { why, until } => {
+                    if !service(&self.model, &mut self.half) {
+                        return Ok(Turn::Wait { why, until: until.min(self.model.next_event()) });
+                    }
+                }
+                done @ Turn::Done(..) => return Ok(done),
+            }
         }
     }
     /// With the disk at rest: lets time pass and the card-detect pin settle.

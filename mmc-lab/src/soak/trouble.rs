@@ -149,11 +149,11 @@ impl<C: Medium + 'static> Soak<'_, C> {
         self.add(when, Action::Swap(n))
     }
 
-    /// Sees what has struck since the last look.
-    pub(super) fn strikes(&mut self) {
+    /// Sees what has struck since the last look; whether the card in the slot lost its supply.
+    pub(super) fn strikes(&mut self) -> bool {
         let before = self.waiting;
         if before.faults == 0 && !before.cut && before.swap.is_none() {
-            return;
+            return false;
         }
         let mut now = Waiting::default();
         self.bench.card.with(|c| {
@@ -169,12 +169,14 @@ impl<C: Medium + 'static> Soak<'_, C> {
         });
         self.waiting = now;
         self.report.faults += before.faults - now.faults;
-        if before.cut && !now.cut {
+        let cut = before.cut && !now.cut;
+        if cut {
             self.report.cuts += 1;
             self.cells[self.inside].cut();
         }
         if let (Some(n), None) = (before.swap, now.swap) {
             self.swapped(n);
         }
+        cut
     }
 }
