@@ -3,10 +3,14 @@
 //! SD: Physical Layer Simplified Specification, 4.3.10 (switch), 4.10.2 (SD status), 5.3 (CSD), 5.8 (extension sets). MMC: JESD84-B51, 7.3 and 7.4.
 
 use mmc_proto::command::{Dialect, name};
+use mmc_proto::crc::crc7;
+use mmc_proto::frame::FrameError;
+use mmc_proto::host::Reply;
 use mmc_proto::register::{
-    CsdInfo, ExtCsd, MmcCsdInfo, ScrInfo, Ssr, SsrInfo, SwitchInfo, SwitchStatus, ext_csd,
+    CrcState, CsdInfo, ExtCsd, MmcCsdInfo, ScrInfo, Ssr, SsrInfo, SwitchInfo, SwitchStatus, ext_csd,
     extension::{PerformanceSet, PowerSet},
 };
+use mmc_proto::response::{FastIo, Irq, QueueState, QueueStatus, R1};
 
 fn ssr(change: impl FnOnce(&mut SsrInfo)) -> Ssr {
     let mut info = SsrInfo::default();
@@ -182,5 +186,67 @@ fn commands_have_the_names_of_their_system() {
         (Dialect::Sd, 11, "VOLTAGE_SWITCH"),
     ] {
         assert_eq!(name(index, dialect, false), Some(text), "CMD{index} of {dialect:?}");
+    }
+}
+
+/// R4, R5 and the queue status (`spec/card.md` §3, §19) are the word of a short response.
+#[test]
+fn the_rarer_responses_of_an_emmc_are_read_from_the_word_of_a_reply() {
+    let reply = |word| Reply { words: [word, 1, 2, 3], bytes: 4 };
+    let fast = FastIo::from(&reply(0x1234_d5a7));
+    assert_eq!((fast.rca(), fast.done(), fast.register(), fast.data()), (0x1234, true, 0x55, 0xa7));
+    assert!(!FastIo::from(&reply(0x1234_55a7)).done());
+    assert_eq!(Irq::from(&reply(0x4321_0000)).rca(), 0x4321);
+    let queue = QueueStatus::from(&reply(0x8000_0100));
+    assert_eq!([7, 8, 31, 32].map(|task| queue.ready(task)), [false, true, true, false]);
+    assert_eq!((queue.first(), QueueStatus(0).first()), (Some(8), None));
+}
+
+/// `spec/card.md` §2.9: bits 12:9 of the status mean something else while the queue is on.
+#[test]
+fn a_card_whose_queue_is_on_has_states_of_its_own() {
+    for code in 0..16 {
+        let expected = match code {
+            4 => QueueState::Tran,
+            5 => QueueState::ReadTask,
+            6 => QueueState::WriteTask,
+            7 => QueueState::Busy,
+            code => QueueState::Reserved(code),
+        };
+        assert_eq!(
+            R1::from(&Reply { words: [u32::from(code) << 9, 0, 0, 0], bytes: 0 }).queue_state(),
+            expected
+        );
+    }
+}
+
+#[test]
+fn what_the_last_byte_of_a_register_says_has_a_name() {
+    let mut register = [0; 16];
+    register[0] = 0x12;
+    let crc = crc7(&register[..15]) << 1;
+    for (last, name) in [
+        (crc | 1, "valid"),
+        (crc, "crc_ok_end_bit_zero"),
+        (0, "stripped_00"),
+        (1, "stripped_01"),
+        (crc ^ 0x40, "bad"),
+    ] {
+        register[15] = last;
+        assert_eq!(CrcState::of(&register).name(), name, "{last:#04x}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_frame_has_a_short_name() {
+    for (wrong, name) in [
+        (FrameError::Length { expected: 6, got: 5 }, "length"),
+        (FrameError::StartBit, "start_bit"),
+        (FrameError::Direction(1), "direction"),
+        (FrameError::Index(7), "index"),
+        (FrameError::EndBit, "end_bit"),
+        (FrameError::Crc { expected: 1, got: 2 }, "crc"),
+    ] {
+        assert_eq!(wrong.kind(), name);
     }
 }
