@@ -236,3 +236,15 @@ fn a_part_that_comes_back_stands_where_it_stood() {
     b.end(again);
     b.drain();
 }
+
+#[test]
+fn a_weight_set_before_it_is_put_in_charge_counts() {
+    let mut policy = Ftb::<8>::new();
+    policy.set_weight(JOURNAL, Some(7)).expect("room");
+    let mut b = Bench::new();
+    b.queue.replace(policy, b.now);
+    b.put(Request::new(Op::Read, 0, 8, JOURNAL));
+    b.put(Request::new(Op::Read, 8, 8, FLUSHER));
+    let weight = |id| b.queue.policy().account(id, true).expect("known").weight;
+    assert_eq!([JOURNAL, FLUSHER].map(weight), [7, 100]);
+}

@@ -41,14 +41,19 @@ fn runs(q: &mut Q) -> Vec<(u64, u32, u16)> {
 }
 
 fn left(name: &str, set: &[(&str, &str)], lbas: &[u64]) -> Vec<(u64, u32, u16)> {
-    let mut q = queue(name);
-    for (tunable, value) in set {
-        q.tune(tunable, value).expect("a tunable of this policy");
-    }
-    for lba in lbas {
-        put(&mut q, *lba, 1);
-    }
-    runs(&mut q)
+    // Beyond 2 TB as below.
+    let [low, high] = [0, 1 << 33].map(|base| {
+        let mut q = queue(name);
+        for (tunable, value) in set {
+            q.tune(tunable, value).expect("a tunable of this policy");
+        }
+        for lba in lbas {
+            put(&mut q, base + lba, 1);
+        }
+        runs(&mut q).into_iter().map(|(lba, blocks, count)| (lba - base, blocks, count)).collect::<Vec<_>>()
+    });
+    assert_eq!(low, high, "{name}");
+    low
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -151,6 +156,45 @@ fn a_request_is_not_taken_for_the_one_that_was_looked_up_before() {
             assert_eq!(q.merge(&asked, Instant::ZERO), None, "{asked:?} behind {before:?}");
             let answer = q.insert(inserted, Instant::ZERO).expect("there is room").1;
             assert!(matches!(answer, Inserted::Merged { .. }), "{inserted:?} after {asked:?}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_is_as_old_as_its_oldest_request() {
+    for name in names().filter(|n| *n != "kyber") {
+        // The left one is older, or the right one, when a third closes the gap between them.
+        for [first, second] in [[100_000, 100_016], [100_016, 100_000]] {
+            let mut q = queue(name);
+            let set: &[_] = match name {
+                "mq-deadline" | "deadline" => &[("write_expire", "200"), ("fifo_batch", "1")],
+                _ => &[("fifo_expire_sync", "200")],
+            };
+            for (tunable, value) in set {
+                q.tune(tunable, value).expect("a tunable of this policy");
+            }
+            let at = Instant::from_millis;
+            // One that is nearer waits since between the two.
+            for (ms, lba) in [(0, first), (50, 80), (60, 0), (100, second), (101, 100_008)] {
+                let request = Request { flags: Flags::SYNC, ..Request::new(Op::Write, lba, 8, StreamId(1)) };
+                if q.merge(&request, at(ms)).is_none() {
+                    q.insert(request, at(ms)).expect("there is room");
+                }
+            }
+            // Only the oldest is due. (bfq and mq-deadline look for that after a first one.)
+            let mut order = Vec::new();
+            while let Dispatch::Run(run) = q.dispatch(at(210)) {
+                order.push(run.lba);
+                let mut next = Some(run.head);
+                while let Some(id) = next {
+                    next = q.next_member(id);
+                    q.complete(id, mmc_sched::Outcome { blocks: 8, failed: false }, at(210)).expect("there");
+                }
+            }
+            let place =
+                |lba| order.iter().position(|&l| l == lba).unwrap_or_else(|| panic!("{name}: {order:?}"));
+            assert!(place(100_000) < place(80), "{name}, {first} first: {order:?}");
+            assert_eq!(order.len(), 3, "{name}");
         }
     }
 }
