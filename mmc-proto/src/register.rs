@@ -359,6 +359,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_in_a_field_before_does_not_matter() {
+        for (before, after) in
+            [([0; 2], [0x05, 0xa0]), ([0xff; 2], [0xf5, 0xaf]), ([0x0a, 0x50], [0x05, 0xa0])]
+        {
+            let mut bytes = before;
+            set(&mut bytes, 11, 4, 0x5a);
+            assert_eq!(bytes, after, "{before:x?}");
+        }
+    }
+
+    #[test]
     fn bits_are_counted_from_the_last_byte() {
         let bytes = [0x12, 0x34, 0x56];
         assert_eq!(get(&bytes, 23, 20), 1);

@@ -318,6 +318,11 @@ fn a_reliable_write_is_counted_and_flagged_even_for_one_block() {
     let open = Transfer::new(&CARD, Dir::Write, 8, 8, TransferOptions { open_ended: true }).reliable();
     assert_eq!(run(open, &mut sd, |_| None).out, Ok(8));
     assert_eq!(sd.log.join(" "), "CMD23:80000008 CMD25:8 CMD13:12340000");
+    assert_eq!(
+        run(transfer(&CARD, Dir::Write, 0, 65_535).reliable(), &mut sd, |_| None).out,
+        Ok(65_535),
+        "the most"
+    );
     let old = CardTraits { cmd23: false, ..CARD };
     for t in [
         transfer(&CARD, Dir::Read, 8, 8).reliable(),

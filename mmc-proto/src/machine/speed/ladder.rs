@@ -201,7 +201,7 @@ impl Subject {
     /// The way into `timing`.
     pub(super) const fn program(&self, timing: Timing) -> &'static [Op] {
         use Op::{Bus, Double, Function, Gentle, Io, Signal, Slow, Status, Tune, Verify, Write};
-        use Timing::{Ddr50, Ddr52, High, Hs200, Hs400, Hs400Es, Sdr12, Sdr25, Sdr50, Sdr104};
+        use Timing::{Ddr50, Ddr52, High, Hs200, Hs400, Hs400Es, Sdr25, Sdr50, Sdr104};
         match self.kind {
             Kind::Mmc(_) => match timing {
                 High => &[Slow, Write(HS_TIMING, 1), Bus(High), Status, Verify],
@@ -248,7 +248,6 @@ impl Subject {
                 Sdr50 => &[Slow, Function(2), Bus(Sdr50), Tune, Status, Verify],
                 Sdr104 => &[Slow, Function(3), Bus(Sdr104), Tune, Status, Verify],
                 Ddr50 => &[Slow, Function(4), Bus(Ddr50), Status, Verify],
-                Sdr12 => &[Slow, Function(0), Status, Verify],
                 _ => &[Slow, Function(0), Io(0), Status, Verify],
             },
             Kind::Io => match timing {
