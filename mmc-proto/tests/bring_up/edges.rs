@@ -330,3 +330,31 @@ fn a_combo_card_goes_as_fast_as_both_of_its_parts() {
         assert_eq!((id.bus.timing, id.io.is_some()), (timing, true));
     }
 }
+
+#[test]
+fn the_mode_that_brought_bad_data_is_blamed_when_the_card_then_falls_silent() {
+    let (mut toy, speed) = speeds().swap_remove(0);
+    let (mut failed, mut rung) = (0, Timing::Default);
+    let walked = walk(
+        speed,
+        &mut toy,
+        |_| String::new(),
+        |_, step, good, _| match step {
+            Step::Bus(bus) => {
+                rung = bus.timing;
+                (good, Duration::ZERO)
+            }
+            Step::Do(a) if a.command.index == 13 && a.command.data.is_some() => {
+                failed += 1;
+                (Err(HostError::new(Cause::Crc, Phase::Data, 13)), Duration::ZERO)
+            }
+            Step::Do(a) if a.command.index == 13 && failed == 3 => {
+                (Err(HostError::new(Cause::Timeout, Phase::Command, 13)), Duration::ZERO)
+            }
+            _ => (good, Duration::ZERO),
+        },
+    );
+    let SpeedCause::Lost(lost) = walked.out.unwrap_err().cause else { panic!("not lost") };
+    assert_eq!((lost.mode, lost.reason, failed), (Mode::Timing(rung), Reason::NoAnswer, 3));
+    assert_ne!(rung, Timing::Default);
+}

@@ -34,15 +34,18 @@ impl Drop for Buf {
     }
 }
 
+/// Bytes of a segment.
+const SEGMENT: usize = 8192;
+
 impl Payload for Buf {
     fn segments(&self) -> usize {
-        1
+        self.0.len().div_ceil(SEGMENT)
     }
     fn segment(&self, i: usize) -> Option<&[u8]> {
-        (i == 0).then_some(&self.0[..])
+        self.0.chunks(SEGMENT).nth(i)
     }
     fn segment_mut(&mut self, i: usize) -> Option<&mut [u8]> {
-        (i == 0).then_some(&mut self.0[..])
+        self.0.chunks_mut(SEGMENT).nth(i)
     }
 }
 
@@ -168,6 +171,18 @@ fn a_transfer_has_exactly_one_completion_with_its_payload() {
     assert_eq!(log.lock().unwrap().finished, [512], "unmapped once, with the bytes of the data phase");
     assert!(log.lock().unwrap().halts.is_empty());
     assert_eq!(h.poll(ms(11)), Progress::Idle);
+}
+
+#[test]
+fn no_more_segments_than_the_engine_has_room_for() {
+    for (bytes, taken) in [(512, true), (SEGMENT, true), (SEGMENT + 1, false), (3 * SEGMENT, false)] {
+        let (mut h, log) = host(Ok(512));
+        let result = h.submit(Operation::Transfer(read(1), buf(&log, bytes)), LIMIT, ms(0));
+        assert_eq!(result.is_ok(), taken, "{bytes} bytes");
+        if let Err(refused) = result {
+            assert_eq!(refused.error.cause, Cause::Unsupported("more segments than max_segments"));
+        }
+    }
 }
 
 #[test]
