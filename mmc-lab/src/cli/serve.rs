@@ -242,7 +242,8 @@ fn object(r: &Report) -> serde_json::Value {
             "accepted": r.disk.accepted, "commands": r.disk.commands, "merged": r.disk.merged,
             "flushes": r.disk.flushes, "retries": r.disk.retries, "resets": r.disk.resets,
             "retunes": r.disk.retunes, "held": r.disk.held, "tag_waits": r.disk.tag_waits,
-            "depth_max": r.disk.depth_max,
+            "depth_max": r.disk.depth_max, "slow_commands": r.disk.slow_commands,
+            "command_max_ms": r.disk.command_max.as_nanos() as f64 / 1e6,
         },
         "waits": waits,
         "virtual_s": r.virtual_time.as_nanos() as f64 / 1e9,
@@ -284,6 +285,12 @@ fn text(r: &Report) -> String {
         out,
         "errors      {} sent again, {} identifications anew, {} tuned anew",
         d.retries, d.resets, d.retunes
+    );
+    let _ = writeln!(
+        out,
+        "card        longest command {}, {} longer than 500 ms",
+        format_time(d.command_max.as_nanos()),
+        d.slow_commands
     );
     for rule in &r.unstruck {
         let _ = writeln!(out, "never struck: {rule}");

@@ -16,6 +16,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 const ZEROES: u64 = 2048;
 /// Parts of one trim or write-zeroes that are in the disk at one time.
 const WINDOW: usize = 4;
+/// A request that is not over after this time is worth a word.
+const LONG: Duration = Duration::from_secs(10);
+/// How often somebody looks for one.
+const LOOK: Duration = Duration::from_secs(1);
 /// What the card may take for the last flush and its power-off notice.
 const FAREWELL: Duration = Duration::from_secs(30);
 
@@ -101,6 +105,9 @@ pub struct Worker {
     clients: u64,
     ending: bool,
     media: Media,
+    /// When to look for a request that stands still, and since when the one stands that was told.
+    look: Instant,
+    told: Option<Instant>,
     report: Report,
 }
 
@@ -122,6 +129,8 @@ impl Worker {
             clients: 0,
             ending: false,
             media: Media::Same,
+            look: Instant::ZERO,
+            told: None,
             report: Report::default(),
         }
     }
@@ -149,6 +158,7 @@ impl Worker {
                 self.give_waiting();
                 continue;
             }
+            self.watch(now, say);
             if self.media != self.stack.disk.media() {
                 self.media = self.stack.disk.media();
                 say(match self.media {
@@ -178,6 +188,19 @@ impl Worker {
         self.report.unstruck = (self.stack.unstruck)();
         self.report.violations = (self.stack.violations)();
         self.report
+    }
+
+    /// Says all that is known when a request is not over after a long time: once for each that is the oldest.
+    fn watch(&mut self, now: Instant, say: &mut dyn FnMut(&str)) {
+        if now < self.look {
+            return;
+        }
+        self.look = now + LOOK;
+        let disk = &self.stack.disk;
+        let Some(since) = disk.core().oldest().filter(|&since| now.since(since) >= LONG) else { return };
+        if self.told.replace(since) != Some(since) {
+            say(&format!("a request is not over after {}\n{}", now.since(since), disk.dump(now)));
+        }
     }
 
     /// What time it is for the stack.

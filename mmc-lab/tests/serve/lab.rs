@@ -32,6 +32,7 @@ pub(crate) fn image(path: &str) -> Vec<u8> {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: Address,
+    rest: std::thread::JoinHandle<String>,
 }
 
 impl Server {
@@ -57,8 +58,12 @@ impl Server {
         let at = at.unwrap_or_else(|| panic!("{all:?}: {line}"));
         let address = Address::parse(at).expect("an address");
         // What else it says must not fill the pipe.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        Self { child, address }
+        let rest = std::thread::spawn(move || {
+            let mut rest = Vec::new();
+            let _ = said.read_to_end(&mut rest);
+            String::from_utf8_lossy(&rest).into_owned()
+        });
+        Self { child, address, rest }
     }
     pub(crate) fn client(&self) -> Client {
         Client::connect(&self.address).expect("the server answers")
@@ -79,6 +84,13 @@ impl Server {
             let failed = text.split(" failed").next().and_then(|t| t.rsplit([' ', ';']).next());
             serde_json::json!({"failed": failed.and_then(|n| n.parse::<u64>().ok())})
         })
+    }
+    /// SIGTERM; its report, and what it said besides.
+    pub(crate) fn stop_and_say(mut self) -> (serde_json::Value, String) {
+        self.terminate();
+        let report = serde_json::from_str(&self.finished()).expect("JSON");
+        let rest = std::mem::replace(&mut self.rest, std::thread::spawn(String::new));
+        (report, rest.join().expect("text"))
     }
     fn terminate(&self) {
         let id = self.id().to_string();

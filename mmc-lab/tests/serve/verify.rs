@@ -76,3 +76,22 @@ fn a_card_with_less_than_it_says_is_found_out_through_the_whole_stack() {
     let (code, _, err) = run(&["verify", &server.address.to_string(), "--write"]);
     assert!(code == 1 && err.contains("writing: Operation not permitted"), "{err}");
 }
+
+/// Sectors that are wrong with a CRC that is right, on their way to the card or on the card: nobody notices but who reads back.
+#[test]
+fn data_that_change_silently_are_found_by_reading_back_and_by_nobody_else() {
+    let fault = "at CMD25#2: block 5 flip 17.3\nat CMD18#1: block 0 flip 0.0";
+    let server = Server::start(&["--size", "16M", "--card", "ideal", "--fault", fault, "--json"]);
+    let target = server.address.to_string();
+    let (code, out, err) = run(&["verify", &target, "--write", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {err}"));
+    assert_eq!((code, &report["good"]), (1, &((16 << 11) - 2).into()), "{report}");
+    assert_eq!((&report["changed"], &report["unreadable"]), (&2.into(), &0.into()), "{report}");
+    // What was wrong on the way back is right when it is read again; what was stored wrongly stays so.
+    let (code, out, _) = run(&["verify", &target, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["changed"]), (1, &1.into()), "{report}");
+    let report = server.stop();
+    assert_eq!((&report["failed"], &report["disk"]["retries"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(report["faults_that_never_struck"], serde_json::json!([]), "{report}");
+}
