@@ -46,7 +46,7 @@ fn used(lines: Vec<Line>) {
                 take(&mut order, &mut analysis);
                 analysis.lose_track();
             }
-            Line::Clock(_) | Line::Other | Line::Odd => {}
+            Line::Clock(_) | Line::Command(_) | Line::Other | Line::Odd => {}
         }
     }
     order.end();

@@ -6,6 +6,7 @@
 
 mod class;
 mod clock;
+pub mod commands;
 mod depth;
 mod log;
 mod places;

@@ -7,6 +7,7 @@ use crate::sim::{Sim, Stuck};
 use crate::stack;
 use crate::trace::model::{Event, Kind};
 use crate::watchdog::Watchdog;
+use crate::workload::beside::{Beside, Load, Met};
 use crate::workload::block::{Block, Disk, PAGE, Task, Totals};
 use crate::workload::bonnie::{Bench, PHASES, Phase, Random};
 use crate::workload::cache::{Cache, is_stamped};
@@ -104,6 +105,8 @@ pub struct Config {
     pub seed: u64,
     /// Processor cost of a command.
     pub cpu_cost: Duration,
+    /// What runs beside the benchmark.
+    pub beside: Vec<Load>,
 }
 
 /// One report of the watchdog.
@@ -142,6 +145,10 @@ pub struct Outcome {
     pub sleeps: Vec<(String, Instant, Instant)>,
     /// Bytes and depth.
     pub totals: Totals,
+    /// Most bytes that waited in memory to be written, and how long the card would write them at the pace it wrote at.
+    pub backlog: (u64, Duration),
+    /// What the loads beside the benchmark met.
+    pub beside: Vec<Met>,
     /// Virtual time from the start of the workload to the end of the last sync.
     pub elapsed: Duration,
     /// Commands the card saw and a hash over their indices and arguments.
@@ -235,6 +242,8 @@ fn simulate(
         now: Cell::new(0),
     });
     sim.spawn(bench.clone().run(Task::new("bonnie++", 10)));
+    let start = |load: &Load| Beside::start(*load, &sim, &block, &watch, config.seed);
+    let beside: Vec<Rc<Beside>> = config.beside.iter().map(start).collect();
     let options = Options { hung: board.hung.as_nanos(), ..Options::default() };
     let mut all = Analysis::recording(options);
     let mut busy = Analysis::new(Options { busy: 16, ..options });
@@ -278,6 +287,8 @@ fn simulate(
         hung: hung.collect(),
         sleeps: watch.long().into_iter().map(|l| (l.task.name.to_string(), l.from, l.to)).collect(),
         totals: block.totals(),
+        backlog: (cache.backlog(), time_to_write(cache.backlog(), &served(&events))),
+        beside: beside.iter().map(|b| b.met()).collect(),
         elapsed: sim.now().since(began),
         commands: door.commands(),
         verified: cache.verified() + expected.len() as u64,
@@ -318,6 +329,15 @@ pub struct Served {
     pub class: Class,
 }
 
+/// How long the card takes for `bytes` at the pace of the writes among `served`.
+fn time_to_write(bytes: u64, served: &[Served]) -> Duration {
+    let writes = || served.iter().filter(|c| c.class != Class::Reads);
+    let time: u128 = writes().map(|c| u128::from(c.to - c.from)).sum();
+    let sectors: u128 = writes().map(|c| u128::from(c.sectors)).sum();
+    let took = (u128::from(bytes) * time).checked_div(sectors * 512).unwrap_or(0);
+    Duration::from_nanos(u64::try_from(took).unwrap_or(u64::MAX))
+}
+
 /// The commands of a run, in the order of their completion. The card does one at a time.
 #[must_use]
 pub fn served(events: &[Event]) -> Vec<Served> {
@@ -343,4 +363,22 @@ pub fn served(events: &[Event]) -> Vec<Served> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_told_in_time_of_the_card() {
+        let command = |from, to, sectors, class| Served { from, to, sectors, class };
+        // 1 MiB in 100 ms and 1 MiB in 300 ms; reads do not count.
+        let all = [
+            command(0, 100_000_000, 2048, Class::AsyncWrites),
+            command(100_000_000, 900_000_000, 8, Class::Reads),
+            command(900_000_000, 1_200_000_000, 2048, Class::SyncWrites),
+        ];
+        assert_eq!(time_to_write(10 << 20, &all), Duration::from_secs(2));
+        assert_eq!(time_to_write(10 << 20, &all[1..2]), Duration::ZERO);
+    }
 }

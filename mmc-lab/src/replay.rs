@@ -38,7 +38,7 @@ pub fn load(path: &Path) -> Result<Recording, String> {
         Line::Event(event) => devices.entry(event.dev).or_default().push(event),
         Line::Lost(n) => lost = lost.saturating_add(n),
         Line::Odd => odd += 1,
-        Line::Clock(_) | Line::Other => {}
+        Line::Clock(_) | Line::Command(_) | Line::Other => {}
     });
     let mut notes = Vec::new();
     if let Err(e) = end {

@@ -52,6 +52,35 @@ fn a_journal_write_waits_for_the_whole_queue_and_bfq_cures_it() {
     assert!(worst["waits_for"].as_str().is_some_and(|w| w.contains("jbd2/mmcblk0-8")), "{worst}");
 }
 
+/// Tasks beside the benchmark that somebody watches: what the stall costs them, and that bfq takes it off them.
+#[test]
+fn who_types_and_a_camera_meet_the_same_stall() {
+    let dir = scratch("beside");
+    let runs = objects(&dir, &SMALL, &["--sched", "mq-deadline,bfq", "--beside", "typing,camera"]);
+    let load = |run: &serde_json::Value, name: &str| {
+        let all = run["beside"].as_array().expect("a list");
+        all.iter().find(|b| b["task"] == name).expect("it ran").clone()
+    };
+    let number = |load: &serde_json::Value, key: &str| load[key].as_f64().expect("a number");
+    for run in &runs {
+        let (typing, camera) = (load(run, "typing"), load(run, "camera"));
+        // 25 frames a second from the first instant to the last, lost ones counted, too.
+        let seconds = run["virtual_s"].as_f64().expect("a time");
+        assert!((number(&camera, "frames") - 25.0 * seconds).abs() <= 2.0, "{camera} in {seconds} s");
+        assert!(number(&camera, "lost") <= number(&camera, "frames") && number(&camera, "n") > 10.0);
+        assert!(number(&typing, "n") > 10.0 && number(&typing, "n") <= 10.0 * seconds + 1.0, "{typing}");
+        assert!(number(&typing, "p50_s") <= number(&typing, "p99_s"), "{typing}");
+        let backlog = number(run, "backlog_card_s");
+        assert!(backlog > 0.5 && backlog < seconds, "{backlog}");
+    }
+    let [mq, bfq] = [0, 1].map(|k| (load(&runs[k], "typing"), load(&runs[k], "camera")));
+    assert!(number(&mq.1, "lost") > 2.0 * number(&bfq.1, "lost"), "{} {}", mq.1, bfq.1);
+    assert!(number(&mq.1, "max_s") > number(&bfq.1, "max_s"), "{} {}", mq.1, bfq.1);
+    // Without them nothing of it is there.
+    let plain = objects(&dir, &TIGHT, &["--sched", "none", "--host", "mock"]);
+    assert_eq!(plain[0]["beside"], serde_json::json!([]));
+}
+
 #[test]
 fn the_json_has_the_keys_it_promises() {
     let dir = scratch("keys");

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use flate2::read::GzDecoder;
-use mmc_lab::analysis::ClassStats;
+use mmc_lab::analysis::{ClassStats, Options};
 use mmc_lab::blame::Blame;
-use mmc_lab::cli::explain::{Args, Explanation, Failure, explain, text};
+use mmc_lab::cli::explain::{Args, Explanation, Failure, explain, explain_input, text};
 use serde_json::Value;
 
 #[derive(Parser)]
@@ -322,6 +322,41 @@ fn the_busiest_device_is_chosen_unless_told() {
             .to_string()
             .contains("no event of device 9,9; it has 179,0 with 3588 events; 8,0 with 2 events")
     );
+}
+
+/// A journal write of 270 ms, as a user has published it (kernel 4.9, `block:` and `mmc:` events), and a status behind it.
+const AT_THE_CARD: &str = include_str!("data/mmc-events.ftrace.txt");
+
+#[test]
+fn the_kernels_mmc_events_say_how_long_each_command_took() {
+    let explain = |text: &str| {
+        let mut input = std::io::Cursor::new(text.as_bytes().to_vec());
+        explain_input(&mut input, "trace.txt", Options::default(), false)
+    };
+    let found = explain(AT_THE_CARD).unwrap();
+    let commands = found.commands.as_ref().unwrap();
+    let of = |k: usize| {
+        let c = &commands.commands[k];
+        (c.index, c.stats.n, c.stats.max.unwrap() / 1000, c.failed, c.bytes, c.longest_argument)
+    };
+    assert_eq!(of(0), (25, 1, 269_629, 0, 4096, 0x47_fd98));
+    assert_eq!(of(1), (13, 1, 100, 1, 0, 0x10000));
+    assert_eq!((commands.host.as_str(), commands.unmatched, found.events), ("mmc0", 0, 4));
+    let shown = text(&found, Path::new("trace.txt"));
+    assert!(shown.contains("Commands at mmc0"), "{shown}");
+    let line = shown.lines().find(|l| l.contains("CMD25")).unwrap();
+    for part in ["WRITE_MULTIPLE_BLOCK", "269.6 ms", "474.223072", "4 KiB"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    // Without block events nobody knows who waited; how long the card took is told all the same.
+    let only: String = AT_THE_CARD.split_inclusive('\n').filter(|l| !l.contains(": block_")).collect();
+    let found = explain(&only).unwrap();
+    let shown = text(&found, Path::new("trace.txt"));
+    assert!(shown.contains("CMD13 SEND_STATUS") && shown.contains("holds no block event"), "{shown}");
+    assert_eq!(found.commands.unwrap(), *commands);
+    // A trace without them is told as before.
+    let without: String = AT_THE_CARD.split_inclusive('\n').filter(|l| l.contains(": block_")).collect();
+    assert_eq!(explain(&without).unwrap().commands, None);
 }
 
 #[test]

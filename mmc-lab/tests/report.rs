@@ -404,7 +404,8 @@ fn the_json_of_every_command_is_what_its_page_says() {
     let dir = scratch("json");
     std::fs::write(dir.join("dump.txt"), "STATUS: 106\nRINTSTS: 8a4\n0x900: 1\n").expect("a dump");
     let [bv, mv, b6] = ["bv510-mq", "mv510-mq", "b612-mq"].map(|t| data(&format!("{t}.ftrace.txt.gz")));
-    let (log, rows, old, small) = (
+    let (commands, log, rows, old, small) = (
+        data("mmc-events.ftrace.txt"),
         data("bv510-mq.dmesg.txt.gz"),
         data("bv510-mq.bonnie.out"),
         data("bv510-mq.device.log.gz"),
@@ -420,10 +421,13 @@ fn the_json_of_every_command_is_what_its_page_says() {
         "500ms",
         "--sched",
         "mq-deadline:fifo_batch=1",
+        "--beside",
+        "typing,camera",
     ];
     let runs: Vec<(&str, Vec<&str>)> = vec![
         ("bonnie", board.to_vec()),
         ("explain", vec!["explain", &bv, "--dmesg", &log]),
+        ("explain", vec!["explain", &commands]),
         ("replay", vec!["replay", &mv]),
         ("replay --verify-order", vec!["replay", &b6, "--verify-order"]),
         ("tune", vec!["tune", &mv, "--sched", "mq-deadline:fifo_batch=1"]),

@@ -7,6 +7,7 @@ use crate::experiment::{self, Config, HostKind, Outcome, PolicySpec, Progress, R
 use crate::output;
 use crate::report::{json, pages, picture, text};
 use crate::units::{parse_size, parse_time};
+use crate::workload::beside::Load;
 use crate::workload::bonnie::PHASES;
 use mmc_time::Duration;
 use std::io::IsTerminal;
@@ -24,6 +25,7 @@ use std::time::Instant;
   mmc-lab bonnie --sched mq-deadline:fifo_batch=1,bfq --json
   mmc-lab bonnie --sched mq-deadline --set write_expire=1000 --card a1
   mmc-lab bonnie --seeds 5 --cards slow2018,a1    median, least and most of five runs, cards side by side
+  mmc-lab bonnie --beside typing,camera           who types, and a camera that must not lose a frame
   mmc-lab bonnie --json > ours.json; mmc-lab csv real.txt ours.json   beside a real bonnie++
 
 Exit status: 0 done, 1 the simulation failed or a file cannot be written, 2 wrong usage.")]
@@ -68,6 +70,10 @@ pub struct Args {
     /// Processor time of each command, as 20us
     #[arg(long, value_name = "TIME", default_value = "0s")]
     cpu_cost: String,
+    /// Tasks beside the benchmark, a comma list: typing (a page of a program is read every 100 ms), camera (1 MB/s into a
+    /// ring of one second)
+    #[arg(long, value_name = "LIST")]
+    beside: Option<String>,
     /// Print one JSON object per policy and line
     #[arg(long)]
     json: bool,
@@ -196,7 +202,9 @@ impl Args {
             other => return Err(format!("unknown host '{other}': accepted are dw, mock")),
         };
         mmc_mock::timing::Profile::named(&self.card).map_err(|e| e.to_string())?;
-        Ok(Config { board, card: self.card.clone(), host, seed: self.seed, cpu_cost })
+        let beside = self.beside.as_deref().map(Load::list).transpose();
+        let beside = beside.map_err(|e| format!("--beside: {e}"))?.unwrap_or_default();
+        Ok(Config { board, card: self.card.clone(), host, seed: self.seed, cpu_cost, beside })
     }
 }
 

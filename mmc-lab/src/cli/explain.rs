@@ -6,6 +6,7 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::analysis::commands::{CommandReport, Commands};
 use crate::analysis::{Analysis, Class, Options, Report, Victim};
 use crate::blame::{Ahead, verdict};
 use crate::dmesg::{self, Blocked};
@@ -13,6 +14,7 @@ use crate::report::pages;
 use crate::trace::model::Line;
 use crate::trace::order::Ordered;
 use crate::units::{format_size, format_time, parse_time};
+use mmc_proto::command::{Dialect, name as command_name};
 
 /// Victims shown in the text unless `--top` asks for more.
 const SHOWN: usize = 10;
@@ -48,8 +50,9 @@ To record a trace:
 or
   perf record -a -e 'block:*' --clockid mono; perf script > /tmp/trace.txt
   blktrace -d /dev/mmcblk0                   (then explain mmcblk0.blktrace.0)
+With events/mmc/enable as well (-e 'block:*,mmc:*') the time of each command at the card is shown, too.
 
-Exit status: 0 done, 1 the trace cannot be read or holds no block event, 2 wrong usage.")]
+Exit status: 0 done, 1 the trace cannot be read or holds no event of block: or mmc:, 2 wrong usage.")]
 pub struct Args {
     /// Text of ftrace, trace-cmd, perf script or blkparse, or a binary file of blktrace; plain, gzip or zstd; - for the
     /// standard input
@@ -114,6 +117,8 @@ pub struct Explanation {
     pub report: Report,
     /// The kernel's hung-task lines, if its log was given.
     pub blocked: Option<Vec<Blocked>>,
+    /// The commands at the card, if the trace has `mmc:` events.
+    pub commands: Option<CommandReport>,
     /// What the reader of the report should know about the trace: skipped lines, other devices, a coarse clock, …
     pub notes: Vec<String>,
 }
@@ -225,6 +230,7 @@ struct Reading {
     pictures: bool,
     wanted: Option<(u32, u32)>,
     order: Ordered,
+    commands: Commands,
     devices: BTreeMap<(u32, u32), (u64, Analysis)>,
     clock: Option<String>,
     lines: u64,
@@ -243,6 +249,7 @@ impl Reading {
             pictures,
             wanted,
             order: Ordered::default(),
+            commands: Commands::default(),
             devices,
             clock: None,
             lines: 0,
@@ -264,9 +271,11 @@ impl Reading {
                 self.lost = self.lost.saturating_add(events);
                 self.order.end();
                 self.events();
+                self.commands.lose_track();
                 self.devices.values_mut().for_each(|(_, analysis)| analysis.lose_track());
             }
             Line::Clock(name) => self.clock = Some(name),
+            Line::Command(command) => self.commands.push(command),
             Line::Other => {}
             Line::Odd => {
                 if self.odd == 0 {
@@ -302,6 +311,10 @@ impl Reading {
     fn conclude(mut self, name: &str, end: io::Result<usize>) -> Result<Explanation, Failure> {
         self.order.end();
         self.events();
+        if self.devices.is_empty() && self.wanted.is_none() && !self.commands.is_empty() {
+            // Nobody knows who waited, but how long the card took can be told.
+            self.devices.insert((0, 0), (0, Analysis::new(self.options)));
+        }
         let most = || self.devices.iter().max_by_key(|(_, (events, _))| *events).map(|(&dev, _)| dev);
         let Some(dev) = self.wanted.or_else(most) else {
             return Err(Failure::Input(match end {
@@ -328,6 +341,9 @@ impl Reading {
         (report.clock.backwards, report.clock.late) = (self.order.backwards(), self.order.too_late());
         report.clock.ordered &= report.clock.backwards == 0;
         let mut notes = Vec::new();
+        if events == 0 {
+            notes.push(format!("The trace holds no block event, so nobody knows who waited: {RECORD}."));
+        }
         if !self.devices.is_empty() {
             let (major, minor) = dev;
             let others = named(&self.devices);
@@ -363,7 +379,7 @@ impl Reading {
             ));
         }
         notes.extend(report.clock.advice());
-        if !report.per_bio {
+        if !report.per_bio && events > 0 {
             notes.push(
                 "The trace has no block_bio_queue lines: latencies by class are per request.".to_owned(),
             );
@@ -383,7 +399,8 @@ impl Reading {
         if report.unmatched > 0 {
             notes.push(format!("{} completions belong to requests from before the trace.", report.unmatched));
         }
-        Ok(Explanation { dev, options: self.options, events, report, blocked: None, notes })
+        let commands = self.commands.finish();
+        Ok(Explanation { dev, options: self.options, events, report, blocked: None, commands, notes })
     }
 }
 
@@ -399,20 +416,22 @@ fn named(devices: &BTreeMap<(u32, u32), (u64, Analysis)>) -> String {
     text
 }
 
-/// The JSON with `--dmesg`: the same keys, and one more at the end.
+/// The JSON: with `--dmesg`, and where the trace has `mmc:` events, a key more at the end.
 #[derive(serde::Serialize)]
-struct WithLog<'a> {
+struct Whole<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    kernel_hung: &'a [Blocked],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_hung: Option<&'a [Blocked]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_the_card: Option<&'a CommandReport>,
 }
 
 /// The object of `--json`, one line; notes go to the standard error.
 fn json(found: &Explanation) -> Result<String, Failure> {
-    let value = match &found.blocked {
-        None => serde_json::to_value(&found.report),
-        Some(kernel) => serde_json::to_value(WithLog { report: &found.report, kernel_hung: kernel }),
-    };
+    let Explanation { report, blocked, commands, .. } = found;
+    let whole = Whole { report, kernel_hung: blocked.as_deref(), at_the_card: commands.as_ref() };
+    let value = serde_json::to_value(whole);
     let value = value.map_err(|error| Failure::Input(format!("cannot write the report as JSON: {error}")))?;
     for note in &found.notes {
         crate::output::note(note);
@@ -423,9 +442,14 @@ fn json(found: &Explanation) -> Result<String, Failure> {
 /// The report for people.
 #[must_use]
 pub fn text(found: &Explanation, file: &Path) -> String {
-    let Explanation { dev: (major, minor), options, events, report, blocked, notes } = found;
+    let Explanation { dev: (major, minor), options, events, report, blocked, commands, notes } = found;
     let took = report.last.saturating_sub(report.first);
     let mut out = String::new();
+    if *events == 0 {
+        commands.iter().for_each(|c| at_the_card(&mut out, c));
+        said(&mut out, notes);
+        return out;
+    }
     paragraph(&mut out, &verdict(report, options.hung, Some(found.dev)));
     let _ = writeln!(
         out,
@@ -459,16 +483,61 @@ pub fn text(found: &Explanation, file: &Path) -> String {
     classes(&mut out, report, options.busy);
     tasks(&mut out, report);
     service(&mut out, report);
+    commands.iter().for_each(|c| at_the_card(&mut out, c));
     let _ = writeln!(out, "\nQueue depth over time (greatest {})", report.queue_depth_max);
     let _ = writeln!(out, "  {}", report.depth.sparkline(COLUMNS - 4));
     let _ = writeln!(out, "  {} to {} s", stamp(report.first), stamp(report.last));
+    said(&mut out, notes);
+    out
+}
+
+fn said(out: &mut String, notes: &[String]) {
     if !notes.is_empty() {
         let _ = writeln!(out, "\nNotes");
         for note in notes {
-            paragraph(&mut out, &format!("- {note}"));
+            paragraph(out, &format!("- {note}"));
         }
     }
-    out
+}
+
+/// The heads of the commands' table, and its rows: `CMD25 WRITE_MULTIPLE_BLOCK`, how many, median, p99, the longest and when
+/// it began, how many failed, bytes moved.
+pub const COMMAND_HEADS: [&str; 8] = ["command", "n", "p50", "p99", "max", "began", "failed", "moved"];
+
+/// A row of [`COMMAND_HEADS`] for each command.
+pub fn command_rows(report: &CommandReport) -> impl Iterator<Item = [String; 8]> + '_ {
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_time);
+    report.commands.iter().map(move |c| {
+        // Which kind of card it is the events do not say.
+        let name = match [Dialect::Sd, Dialect::Mmc].map(|d| command_name(c.index, d, false)) {
+            [Some(sd), Some(mmc)] if sd != mmc => format!(" {sd} or {mmc}"),
+            [name, other] => name.or(other).map_or_else(String::new, |name| format!(" {name}")),
+        };
+        [
+            format!("CMD{}{name}", c.index),
+            c.stats.n.to_string(),
+            time(c.stats.p50),
+            time(c.stats.p99),
+            time(c.stats.max),
+            stamp(c.longest_at),
+            c.failed.to_string(),
+            format_size(c.bytes),
+        ]
+    })
+}
+
+/// How long each command took from the driver's view, with its busy phase.
+fn at_the_card(out: &mut String, report: &CommandReport) {
+    let _ = writeln!(out, "\nCommands at {}, what took most time in all first", report.host);
+    for [name, n, p50, p99, max, at, failed, moved] in
+        std::iter::once(COMMAND_HEADS.map(str::to_owned)).chain(command_rows(report))
+    {
+        let _ =
+            writeln!(out, "  {name:<28} {n:>7} {p50:>9} {p99:>9} {max:>9} {at:>15} {failed:>6} {moved:>9}");
+    }
+    if report.unmatched > 0 {
+        let _ = writeln!(out, "  {} more without a beginning or an end", report.unmatched);
+    }
 }
 
 /// The longest waits: `top` of them, or of each bio the longest.

@@ -207,6 +207,7 @@ fn bonnie(name: &str, args: &Args) -> Result<experiment::Config, Failure> {
         host: HostKind::Mock,
         seed: args.seed,
         cpu_cost: Duration::ZERO,
+        beside: Vec::new(),
     })
 }
 

@@ -54,6 +54,17 @@ pub fn object(o: &Outcome, real_s: f64) -> Value {
             })
         })
         .collect();
+    let beside: Vec<Value> = o
+        .beside
+        .iter()
+        .map(|met| {
+            let mut object = serde_json::to_value(met.waits).unwrap_or_default();
+            object["task"] = met.load.name().into();
+            object["frames"] = met.frames.0.into();
+            object["lost"] = met.frames.1.into();
+            object
+        })
+        .collect();
     let seconds = o.elapsed.as_nanos() as f64 / 1e9;
     let written = o.totals.written as f64 / 1e6;
     json!({
@@ -79,5 +90,8 @@ pub fn object(o: &Outcome, real_s: f64) -> Value {
         "commands": o.commands.0,
         "commands_hash": format!("{:016x}", o.commands.1),
         "pages_verified": o.verified,
+        "backlog_bytes": o.backlog.0,
+        "backlog_card_s": o.backlog.1.as_nanos() as f64 / 1e9,
+        "beside": beside,
     })
 }

@@ -1,9 +1,10 @@
 //! The report for a terminal.
 
-use crate::analysis::Class;
+use crate::analysis::{Class, ClassStats};
 use crate::experiment::{HungReport, Outcome};
 use crate::report::json::row;
 use crate::units::{format_size, format_time};
+use crate::workload::beside::Met;
 use crate::workload::bonnie::PHASES;
 use std::fmt::Write;
 
@@ -41,6 +42,22 @@ pub fn hung_line(h: &HungReport) -> String {
         );
     }
     s
+}
+
+/// What a load beside the benchmark met.
+#[must_use]
+pub fn beside(met: &Met) -> String {
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_time);
+    let ClassStats { n, p50, p99, max, .. } = met.waits;
+    let waits = format!("p50 {}, p99 {}, longest {}", time(p50), time(p99), time(max));
+    match met.frames {
+        (0, _) => format!("{}: {n} pages read, {waits}", met.load.name()),
+        (frames, lost) => format!(
+            "{}: {lost} of {frames} frames lost ({:.2} %); {n} writes, {waits}",
+            met.load.name(),
+            lost as f64 * 100.0 / frames as f64
+        ),
+    }
 }
 
 /// The closed form beside the longest journal wait.
@@ -113,10 +130,15 @@ pub fn render(outcomes: &[Outcome]) -> String {
     };
     line(&mut out, "journal p50 (16 queued)", "s", outcomes.iter().map(journal(|c| c.p50)));
     line(&mut out, "journal p99 (16 queued)", "s", outcomes.iter().map(journal(|c| c.p99)));
+    let seconds = |o: &Outcome| format!("{:.3}", o.backlog.1.as_nanos() as f64 / 1e9);
+    line(&mut out, "greatest backlog to write", "s", outcomes.iter().map(seconds));
     line(&mut out, "hung-task reports", "", outcomes.iter().map(|o| o.hung.len().to_string()));
     for (i, o) in outcomes.iter().enumerate() {
         let _ = writeln!(out, "\n[{}] {}", i + 1, o.policy.label());
         let _ = writeln!(out, "  {}", closed_form(o));
+        for met in &o.beside {
+            let _ = writeln!(out, "  {}", beside(met));
+        }
         if o.hung.is_empty() {
             let _ = writeln!(out, "  no task slept {} or more", format_time(b.hung.as_nanos()));
         }

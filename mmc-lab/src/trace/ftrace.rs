@@ -14,7 +14,7 @@
 use std::io::{self, BufRead};
 
 use super::blkparse;
-use super::model::{Event, Kind, Line, Names};
+use super::model::{Command, Event, Kind, Line, Names};
 
 /// No line of a trace is longer; a longer one is read as several, and skipped.
 const LONGEST_LINE: usize = 1 << 16;
@@ -55,11 +55,41 @@ impl Parser {
                     let bare = rest.ends_with(b":") && !rest.starts_with(b"block_");
                     return if bare || split(rest, b" <-").is_some() { Line::Other } else { Line::Odd };
                 };
-                let Some(kind) = kind(event_name(name)) else { return Line::Other };
+                let name = event_name(name);
+                if let b"mmc_request_start" | b"mmc_request_done" = name {
+                    let end = name == b"mmc_request_done";
+                    return self.command(at, end, body).map_or(Line::Odd, Line::Command);
+                }
+                let Some(kind) = kind(name) else { return Line::Other };
                 (kind, body)
             }
         };
         self.event(column, at, kind, body.trim_ascii_start()).map_or(Line::Odd, Line::Event)
+    }
+
+    /// `mmc0: start struct mmc_request[c669d954]: cmd_opcode=25 cmd_arg=0x47fd98 ...`, or `end` with what came of it: fields
+    /// by name, of which each kernel has a few more than the one before.
+    fn command(&mut self, at: u64, end: bool, body: &[u8]) -> Option<Command> {
+        let (host, rest) = split(body.trim_ascii_start(), b": ")?;
+        let (head, rest) = split(rest, b"]:")?;
+        if host.is_empty() || !host.iter().all(u8::is_ascii_alphanumeric) {
+            return None;
+        }
+        let value = |name: &[u8]| {
+            let mut words = rest.split(|&byte| byte == b' ');
+            words.find_map(|word| word.strip_prefix(name)?.strip_prefix(b"="))
+        };
+        let hex = |text: &[u8]| {
+            let text = std::str::from_utf8(text).ok()?;
+            u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+        };
+        let opcode = number(value(b"cmd_opcode")?)?.try_into().ok()?;
+        let argument = if end { 0 } else { hex(value(b"cmd_arg")?)?.try_into().ok()? };
+        let bytes = if end { number(value(b"bytes_xfered")?)? } else { 0 };
+        let errors: [&[u8]; 4] = [b"cmd_err", b"stop_err", b"sbc_err", b"data_err"];
+        let failed = end && errors.iter().any(|name| value(name).is_some_and(|error| error != b"0"));
+        let request = split(head, b"[").and_then(|(_, address)| hex(address)).unwrap_or(0);
+        Some(Command { at, host: self.names.get(host), request, end, opcode, argument, bytes, failed })
     }
 
     /// The event of `kind` whose fields are in `body`; `column` is the first one: the task that ran.
@@ -239,10 +269,10 @@ pub fn read(input: &mut dyn BufRead, mut each: impl FnMut(Line)) -> io::Result<(
     }
 }
 
-/// The name of an event, without perf's group (`block:`) and without blanks.
+/// The name of an event, without perf's group (`block:`, `mmc:`) and without blanks.
 fn event_name(name: &[u8]) -> &[u8] {
     let name = name.trim_ascii_start();
-    name.strip_prefix(b"block:").unwrap_or(name)
+    name.strip_prefix(b"block:").or_else(|| name.strip_prefix(b"mmc:")).unwrap_or(name)
 }
 
 fn kind(name: &[u8]) -> Option<Kind> {
@@ -551,6 +581,60 @@ mod tests {
             "x-1 [000] .... 1234567890: block_getrq: 8,0 R 1 + 2 [x]",
         ] {
             assert_eq!(read(odd), Line::Odd, "{odd}");
+        }
+    }
+
+    /// A pair of lines that a user has published (kernel 4.9, a journal write of 270 ms), and the same with the fields that
+    /// came later, as perf prints them.
+    #[test]
+    fn commands_at_the_host_are_read() {
+        const START: &str = "mmcqd/0-89   [000] ...1   474.223072: mmc_request_start: mmc0: start struct mmc_request\
+            [c669d954]: cmd_opcode=25 cmd_arg=0x47fd98 cmd_flags=0xb5 cmd_retries=0 stop_opcode=12 stop_arg=0x0 \
+            stop_flags=0x49d stop_retries=0 sbc_opcode=23 sbc_arg=0x80000008 sbc_flags=0x15 sbc_retires=0 blocks=8 \
+            block_size=512 data_flags=0x100 can_retune=0 doing_retune=0 retune_now=0 need_retune=0 hold_retune=1 \
+            retune_period=0";
+        const END: &str = "<idle>-0     [000] ..s2   474.492701: mmc_request_done: mmc0: end struct mmc_request\
+            [c669d954]: cmd_opcode=25 cmd_err=0 cmd_resp=0x900 0x0 0x0 0x0 cmd_retries=0 stop_opcode=12 stop_err=0 \
+            stop_resp=0x0 0x0 0x0 0x0 stop_retries=0 sbc_opcode=23 sbc_err=0 sbc_resp=0x0 0x0 0x0 0x0 \
+            sbc_retries=0 bytes_xfered=4096 data_err=0 can_retune=0 doing_retune=0 retune_now=0 need_retune=0 \
+            hold_retune=1 retune_period=0";
+        let read = |line: &str| Parser::default().line(line.as_bytes());
+        let command = |line: &str| match read(line) {
+            Line::Command(command) => command,
+            other => panic!("{line}: {other:?}"),
+        };
+        let start = Command {
+            at: 474_223_072_000,
+            host: "mmc0".into(),
+            request: 0xc669_d954,
+            end: false,
+            opcode: 25,
+            argument: 0x47_fd98,
+            bytes: 0,
+            failed: false,
+        };
+        assert_eq!(command(START), start);
+        let end = Command { at: 474_492_701_000, end: true, argument: 0, bytes: 4096, ..start.clone() };
+        assert_eq!(command(END), end);
+        for error in ["cmd_err=-110", "stop_err=-110", "sbc_err=-84", "data_err=-110"] {
+            let (name, _) = error.split_once('=').unwrap();
+            let failed = END.replace(&format!(" {name}=0"), &format!(" {error}"));
+            assert_eq!(command(&failed), Command { failed: true, ..end.clone() }, "{error}");
+        }
+        let newer = START
+            .replace("mmcqd/0-89   [000] ...1   ", "kworker/0:1H    57 [000]   ")
+            .replace("mmc_request_start: ", " mmc:mmc_request_start: ")
+            .replace("[c669d954]", "[00000000e4c83a0b]")
+            .replace("block_size=512 ", "block_size=512 blk_addr=4717976 ")
+            .replace("data_flags=0x100 ", "data_flags=0x100 tag=0 ");
+        assert_eq!(command(&newer), Command { request: 0xe4c8_3a0b, ..start.clone() });
+        let hidden = START.replace("c669d954", "(____ptrval____)");
+        assert_eq!(command(&hidden), Command { request: 0, ..start });
+        for odd in [&START[..60], &START[..110], "x-1 [000] .... 1.0: mmc_request_done: mmc0: end"] {
+            assert_eq!(read(odd), Line::Odd, "{odd}");
+        }
+        for cut in 1..END.len() {
+            let _ = read(&END[..cut]);
         }
     }
 

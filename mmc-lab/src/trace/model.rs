@@ -48,11 +48,34 @@ pub struct Event {
     pub sectors: u32,
 }
 
+/// The begin or the end of a command at the host: `mmc_request_start`, `mmc_request_done`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Stamp in nanoseconds, in the trace's own clock.
+    pub at: u64,
+    /// The host, as `mmc0`.
+    pub host: Arc<str>,
+    /// Which of those that run at one time: the address that the kernel prints, or 0.
+    pub request: u64,
+    /// It is the end.
+    pub end: bool,
+    /// Index of the command.
+    pub opcode: u8,
+    /// Of a start: its argument.
+    pub argument: u32,
+    /// Of an end: bytes moved.
+    pub bytes: u64,
+    /// Of an end: the command, its data, CMD23 before it or CMD12 behind it ended with an error.
+    pub failed: bool,
+}
+
 /// What a line (or a binary record) of a trace holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// A block event.
     Event(Event),
+    /// An `mmc:` event.
+    Command(Command),
     /// The recorder could not keep up and lost this many events.
     Lost(u64),
     /// The name of the clock, from a comment.

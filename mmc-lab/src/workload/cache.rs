@@ -95,6 +95,8 @@ pub struct Cache {
     block: Rc<Block>,
     file: RefCell<File>,
     dirty: Cell<usize>,
+    /// Most pages that were dirty or under writeback.
+    backlog: Cell<usize>,
     writeback: Cell<usize>,
     background: usize,
     limit: usize,
@@ -169,6 +171,7 @@ impl Cache {
             block: block.clone(),
             file: RefCell::default(),
             dirty: Cell::new(0),
+            backlog: Cell::new(0),
             writeback: Cell::new(0),
             background,
             limit,
@@ -192,6 +195,11 @@ impl Cache {
         cache
     }
 
+    /// Most bytes that were dirty or on their way to the card at one time.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        (self.backlog.get() * PAGE) as u64
+    }
     /// The first page that did not read back as written, if there was one.
     #[must_use]
     pub fn corrupt(&self) -> Option<String> {
@@ -300,6 +308,7 @@ impl Cache {
                 self.dirty.set(self.dirty.get() + 1);
             }
         }
+        self.backlog.set(self.backlog.get().max(self.dirty.get() + self.writeback.get()));
         if f.dirtied.is_none() {
             f.dirtied = Some(self.sim.now());
         }

@@ -5,7 +5,7 @@ use crate::experiment::Outcome;
 use crate::report::html::{Cell, Key, Page, Table};
 use crate::report::json::row;
 use crate::report::picture::timeline;
-use crate::report::text::{closed_form, hung_line};
+use crate::report::text::{beside, closed_form, hung_line};
 use crate::report::waits;
 use crate::units::{format_size, format_time};
 use crate::workload::bonnie::PHASES;
@@ -64,6 +64,9 @@ pub fn render(outcomes: &[Outcome]) -> String {
     for (i, o) in outcomes.iter().enumerate() {
         page.section(&format!("Run {}: {}", i + 1, o.policy.label()));
         page.text(&format!("{}.", capital(&closed_form(o))));
+        for met in &o.beside {
+            page.text(&format!("{}.", capital(&beside(met))));
+        }
         if o.hung.is_empty() {
             page.text(&format!("No task slept {} or more.", format_time(b.hung.as_nanos())));
         } else {
@@ -140,6 +143,9 @@ fn table(outcomes: &[Outcome]) -> Table {
     line("journal p50, 16 or more queued", &busy(|c| c.p50));
     line("journal p99, 16 or more queued", &busy(|c| c.p99));
     line("worst journal commit", &|o| o.commits.max.map(|ns| format_time(ns).into()));
+    line("greatest backlog to write, at the card's pace", &|o| {
+        Some(format_time(o.backlog.1.as_nanos()).into())
+    });
     for (i, name) in PHASES.iter().enumerate() {
         let unit = match i {
             0..=4 => "KiB/s",

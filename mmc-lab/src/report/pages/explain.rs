@@ -2,7 +2,7 @@
 
 use crate::analysis::{Class, Victim};
 use crate::blame::verdict;
-use crate::cli::explain::{Explanation, longest_waits, stamp, went_first};
+use crate::cli::explain::{COMMAND_HEADS, Explanation, command_rows, longest_waits, stamp, went_first};
 use crate::report::html::{Cell, Key, Page, Table};
 use crate::report::waits;
 use crate::units::{format_size, format_time};
@@ -18,7 +18,7 @@ const SLEEPS: usize = 5;
 /// The page.
 #[must_use]
 pub fn render(found: &Explanation, file: &Path) -> String {
-    let Explanation { dev: (major, minor), options, events, report, blocked, notes } = found;
+    let Explanation { dev: (major, minor), options, events, report, blocked, commands, notes } = found;
     let took = report.last.saturating_sub(report.first);
     let about = format!(
         "{}: {events} block events of device {major},{minor} in {}: {} requests of {} tasks, {} read, {} written.",
@@ -115,6 +115,15 @@ pub fn render(found: &Explanation, file: &Path) -> String {
         page.section("Service time at the card");
         let (picture, numbers) = waits::service("How long the card took for a command", &report.service);
         page.picture(&picture, &numbers);
+    }
+    if let Some(commands) = commands {
+        page.section(&format!("Commands at {}", commands.host));
+        let mut table =
+            Table::new("What took most time in all comes first", COMMAND_HEADS.map(str::to_owned));
+        for [name, rest @ ..] in command_rows(commands) {
+            table.row(name, rest);
+        }
+        page.table(&table);
     }
     super::notes(&mut page, notes);
     page.finish()
