@@ -86,9 +86,8 @@ impl Commands {
         }
         let host = self.0.entry(event.host.clone()).or_default();
         if !event.end {
-            if host.running.len() >= MOST {
-                host.unmatched += 1;
-            } else if host.running.insert(event.request, event).is_some() {
+            let full = host.running.len() >= MOST;
+            if full || host.running.insert(event.request, event).is_some() {
                 host.unmatched += 1;
             }
             return;

@@ -5,8 +5,10 @@
 
 use super::block::{Block, PAGE_SECTORS, Plug, Task};
 use super::bonnie::Random;
+use super::journal::{JOURNAL_SECTORS, JOURNAL_START};
 use crate::analysis::ClassStats;
 use crate::sim::{Signal, Sim};
+use crate::stack::CARD_SECTORS;
 use crate::watchdog::{WaitsFor, Watchdog};
 use mmc_sched::{Flags, Op};
 use mmc_time::{Duration, Instant};
@@ -17,6 +19,8 @@ use std::rc::Rc;
 const AREA: u64 = 5_000_000;
 /// Sectors of it for each task: 512 MiB.
 const ROOM: u64 = 1 << 20;
+/// Their area is on the card, and nobody else's.
+const _: () = assert!(AREA >= JOURNAL_START + JOURNAL_SECTORS && AREA + 2 * ROOM <= CARD_SECTORS);
 /// Between the end of one read of who types and the next.
 const THINK: Duration = Duration::from_millis(100);
 /// Between two frames of the camera.
@@ -162,7 +166,7 @@ impl Beside {
                 self.ring.set(self.ring.get() + 1);
                 self.filled.notify();
             }
-            next = next + FRAME;
+            next += FRAME;
             self.sim.sleep(next.since(self.sim.now())).await;
         }
     }
@@ -198,12 +202,5 @@ mod tests {
         assert!(e.contains("'game'") && e.contains("typing, camera"), "{e}");
         assert!(Load::list("typing,typing").unwrap_err().contains("twice"));
         assert!(Load::list("").is_err());
-    }
-
-    #[test]
-    fn their_area_is_on_the_card_and_nobody_elses() {
-        use super::super::journal::{JOURNAL_SECTORS, JOURNAL_START};
-        assert!(AREA >= JOURNAL_START + JOURNAL_SECTORS);
-        assert!(AREA + 2 * ROOM <= crate::stack::CARD_SECTORS);
     }
 }
