@@ -57,12 +57,15 @@ fn serve<D: AnyDisk>(disk: &mut D, system: &mut impl System<Buffer = D::Buffer>)
 const VIDEO: StreamId = StreamId(1);
 const INDEX: StreamId = StreamId(2);
 
+/// Each with the instant of it.
+type Answers = Vec<(Done<Buf>, Instant)>;
+
 /// Virtual time; what the tasks will send, and when; what came of it.
 struct Toy<M> {
     clock: Clock,
     model: M,
     to_come: VecDeque<(Instant, Request, Buf)>,
-    answers: Vec<(Done<Buf>, Instant)>,
+    answers: Answers,
 }
 
 impl<M: Wakes> System for Toy<M> {
@@ -99,8 +102,7 @@ impl<M: Wakes> Idle for Toy<M> {
     }
 }
 
-/// All answers, each with the instant of it.
-fn run() -> Result<Vec<(Done<Buf>, Instant)>, Box<dyn Error>> {
+fn run() -> Result<Answers, Box<dyn Error>> {
     let (clock, memory) = (Clock::new(), Memory::new(0x8000_0000, 0xc000_0000));
     let card = SdCard::new(SdConfig::new(Profile::slow2018(), 1))?;
     let model = Dw::new(card, clock.clone(), memory.clone(), Config::hsdk());
