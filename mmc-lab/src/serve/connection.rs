@@ -168,7 +168,11 @@ fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Resu
     stream.set_write_timeout(Some(HANDSHAKE)).map_err(said)?;
     let mut stream = Timed::new(stream);
     stream.limit(Some(HANDSHAKE));
-    match handshake::negotiate(&mut stream, &told.export, &told.description) {
+    // Heard before the client hears it: with `--once` another one may go in that moment, and is not the last.
+    let mut opened = None;
+    let begun =
+        handshake::negotiate(&mut stream, &told.export, &told.description, || opened = Some(Open::new(to)));
+    match begun {
         Ok(Outcome::Transmission) => {}
         Ok(Outcome::Gone) => return Ok(()),
         Err(e) => {
@@ -185,9 +189,6 @@ fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Resu
         let gone = Arc::clone(&gone);
         move || write(writer, &sent, &gone)
     });
-    if to.send(Message::Opened).is_err() {
-        return Ok(());
-    }
     let ended = read(BufReader::new(stream), client, &told.export, to, &answers, &gone);
     drop(answers);
     if ended.is_err() {
@@ -196,8 +197,23 @@ fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Resu
     // Ends when the last answer is out.
     let _ = writer.join();
     end.close();
-    let _ = to.send(Message::Closed);
     ended
+}
+
+/// A client that has begun, until it is gone. A worker that has ended hears neither.
+struct Open<'a>(&'a Sender<Message>);
+
+impl<'a> Open<'a> {
+    fn new(to: &'a Sender<Message>) -> Self {
+        let _ = to.send(Message::Opened);
+        Self(to)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Closed);
+    }
 }
 
 /// Sends answers until there will be no more; notes when the client is `gone`.

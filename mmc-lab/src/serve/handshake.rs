@@ -99,7 +99,8 @@ fn answer(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::R
     stream.write_all(&out)
 }
 
-/// Says hello and answers options until the client begins, goes, or breaks the rules. Time limits are the stream's.
+/// Says hello and answers options until the client begins, goes, or breaks the rules. Time limits are the stream's. `begins` is
+/// called before the client hears that it may begin.
 ///
 /// # Errors
 /// [`Failure`]: close the connection; others are not concerned.
@@ -107,6 +108,7 @@ pub fn negotiate(
     stream: &mut (impl Read + Write),
     export: &Export,
     description: &str,
+    mut begins: impl FnMut(),
 ) -> Result<Outcome, Failure> {
     let mut hello = NBD_MAGIC.to_be_bytes().to_vec();
     hello.extend(OPTION_MAGIC.to_be_bytes());
@@ -150,6 +152,7 @@ pub fn negotiate(
                 if flags & u64::from(NO_ZEROES) == 0 {
                     out.extend([0; 124]);
                 }
+                begins();
                 stream.write_all(&out)?;
                 return Ok(Outcome::Transmission);
             }
@@ -183,6 +186,9 @@ pub fn negotiate(
                         told.extend(size.to_be_bytes());
                     }
                     answer(stream, option, INFORMATION, &told)?;
+                    if option == GO {
+                        begins();
+                    }
                     answer(stream, option, ACK, &[])?;
                     if option == GO {
                         return Ok(Outcome::Transmission);
@@ -240,8 +246,9 @@ mod tests {
 
     /// How it ended, what was heard, and what was not read.
     fn meet(says: &[u8]) -> (Result<Outcome, String>, Vec<u8>, usize) {
-        let mut s = Script { says, heard: Vec::new() };
-        let ended = negotiate(&mut s, &EXPORT, "a card").map_err(|e| e.to_string());
+        let (mut s, mut begun) = (Script { says, heard: Vec::new() }, 0);
+        let ended = negotiate(&mut s, &EXPORT, "a card", || begun += 1).map_err(|e| e.to_string());
+        assert_eq!(begun, u8::from(matches!(ended, Ok(Outcome::Transmission))), "{ended:?}");
         (ended, s.heard, s.says.len())
     }
 
