@@ -184,10 +184,12 @@ proptest! {
     /// Whatever a client says after the handshake, it hears replies and nothing else, and the next client is served.
     #[test]
     fn any_requests_are_answered_in_the_protocol(pieces in prop::collection::vec(piece(), 1..12)) {
-        // One server for all cases: none of them may leave a mark on it.
-        static SERVER: std::sync::OnceLock<Server> = std::sync::OnceLock::new();
-        let server = SERVER.get_or_init(|| Server::start(&["--size", "64M"]));
-        let mut s = begun(server);
+        // One server for all cases: none of them may leave a mark on it. It ends with the test's thread.
+        thread_local! {
+            static SERVER: std::rc::Rc<Server> = std::rc::Rc::new(Server::start(&["--size", "64M"]));
+        }
+        let server = SERVER.with(std::rc::Rc::clone);
+        let mut s = begun(&server);
         // It may be cut off on the way.
         let _ = s.write_all(&pieces.concat());
         if let Stream::Unix(u) = &s {
