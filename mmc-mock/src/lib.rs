@@ -49,6 +49,7 @@ pub mod dw;
 pub mod fault;
 pub mod host;
 mod memory;
+pub mod mersenne;
 pub mod scenario;
 pub mod sdhci;
 #[cfg(feature = "sdio")]

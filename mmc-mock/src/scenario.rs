@@ -16,6 +16,7 @@
 //! that does not fit pays the drain of the rest. (That times of plain commands drain nothing follows from the
 //! recorded results for `emmc`, which this reproduces to the microsecond.)
 
+use crate::mersenne::Mersenne;
 use std::collections::VecDeque;
 
 /// A card in numbers. Times in nanoseconds, sizes in sectors of 512 bytes; see [`Card::check`] for the ranges.
@@ -180,7 +181,7 @@ pub struct Device {
     dirty: u64,
     drained_to: u64,
     stalls: Vec<Stall>,
-    random: Random,
+    random: Mersenne,
 }
 
 /// A stall and the sum of all before it.
@@ -192,7 +193,8 @@ struct Stall {
 }
 
 impl Device {
-    /// A card that has nothing open and nothing dirty; the seed is that of the garbage collection.
+    /// A card that has nothing open and nothing dirty; the seed is that of the garbage collection, drawn as Python's
+    /// `random.Random(seed)` does.
     #[must_use]
     pub fn new(card: Card, seed: u64) -> Self {
         Self {
@@ -206,7 +208,7 @@ impl Device {
             dirty: 0,
             drained_to: 0,
             stalls: Vec::new(),
-            random: Random::new(seed),
+            random: Mersenne::new(seed),
         }
     }
 
@@ -343,7 +345,8 @@ impl Device {
         let collected = self.written / self.card.gc_every;
         self.written += blocks;
         if self.written / self.card.gc_every > collected {
-            cost.stall = self.random.between(self.card.gc_stall.0, self.card.gc_stall.1);
+            let (short, long) = self.card.gc_stall;
+            cost.stall = self.random.uniform(short as f64, long as f64) as u64;
         }
         let useful = if c.later_part { 0 } else { setup };
         cost.split = setup - useful;

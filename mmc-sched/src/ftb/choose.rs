@@ -405,7 +405,9 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         self.edit(stream_in(tag), |s| s.take(pool, slot));
     }
 
-    /// A command is over: the stream pays what it took instead of what was expected, unless the card stood still.
+    /// A command is over: the stream pays what it took instead of what was expected, unless the card stood still,
+    /// which tells nothing of commands either. The first write of all says what writes cost, not what a change does:
+    /// what it took longer than a guess is the guess's fault.
     pub(super) fn ended(&mut self, c: &Command, failed: bool, now: Instant) {
         let took = (now - c.at.max(self.last_done)).as_nanos();
         self.last_done = now;
@@ -416,14 +418,16 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
         } else {
             self.charge(c.stream, signed(took).saturating_sub(signed(expected)));
         }
+        let known = c.known && !failed;
+        let guessed = c.op == Op::Write && !self.model.wrote();
         self.edit(c.stream, |s| {
             (s.done, s.seen) = (Some(now), now);
-            if c.known && !failed && c.first && !stall {
+            if known && c.first && !stall && !guessed {
                 s.learn_switch(took.saturating_sub(c.est), c.est);
             }
         });
-        if c.known && !failed {
-            self.model.learn(c.op, c.blocks, took, c.est, c.first);
+        if known {
+            self.model.learn(c.op, c.blocks, took, c.est, c.first, stall);
         }
     }
 }

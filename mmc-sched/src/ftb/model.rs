@@ -25,13 +25,22 @@ struct Line {
     age: u32,
     /// Commands since the last large sample.
     since_large: u32,
+    /// The last command stood still.
+    stalled: bool,
 }
 
 impl Line {
-    const fn new(b: u64) -> Self {
+    const fn new(a: u64, b: u64) -> Self {
         let fine = b.saturating_mul(FINE);
-        let a = b.saturating_mul(UNSEEN);
-        Self { a, b: fine, small_seen: false, large_seen: false, age: 0, since_large: PATIENCE }
+        Self {
+            a,
+            b: fine,
+            small_seen: false,
+            large_seen: false,
+            age: 0,
+            since_large: PATIENCE,
+            stalled: false,
+        }
     }
     fn est(&self, n: u32) -> u64 {
         self.a.saturating_add(self.b.saturating_mul(u64::from(n)) / FINE)
@@ -80,8 +89,9 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// 40 MB/s and 13 MB/s until something was measured.
-    pub(super) const NEW: Self = Self { read: Line::new(12_500), write: Line::new(40_000) };
+    /// Until something was measured: reads 1 ms and 40 MB/s, writes 13 MB/s and what so many sectors take.
+    pub(super) const NEW: Self =
+        Self { read: Line::new(1_000_000, 12_500), write: Line::new(40_000 * UNSEEN, 40_000) };
 
     /// What a command on its own will take, in ns; what an erase takes is not known beforehand.
     pub(super) fn est(&self, op: Op, n: u32) -> u64 {
@@ -114,13 +124,18 @@ impl Model {
     pub(super) fn blind(&self) -> bool {
         self.write.since_large >= PATIENCE
     }
-    /// A command ended. `est`: what it should have taken. `first`: it came from another place than the last.
-    pub(super) fn learn(&mut self, op: Op, n: u32, m: u64, est: u64, first: bool) {
+    /// A command ended. `est`: what it should have taken. `first`: it came from another place than the last. `stall`:
+    /// it stood still, which says nothing of commands, unless it does so twice in a row or nothing was measured yet.
+    pub(super) fn learn(&mut self, op: Op, n: u32, m: u64, est: u64, first: bool, stall: bool) {
         let line = match op {
             Op::Read => &mut self.read,
             Op::Write => &mut self.write,
             _ => return,
         };
+        let again = core::mem::replace(&mut line.stalled, stall);
+        if stall && !again && (line.small_seen || line.large_seen) {
+            return;
+        }
         line.age = line.age.saturating_add(1);
         line.since_large = line.since_large.saturating_add(1);
         let will_do = op == Op::Read && line.age > PATIENCE && m < est.saturating_mul(2);
@@ -150,8 +165,8 @@ mod tests {
         let takes = |n: u32| 1_000_000 + u64::from(n) * 78_769;
         for _ in 0..60 {
             let est = m.est(Op::Write, 1024);
-            m.learn(Op::Write, 1024, takes(1024), est, false);
-            m.learn(Op::Write, 8, takes(8), m.est(Op::Write, 8), false);
+            m.learn(Op::Write, 1024, takes(1024), est, false, false);
+            m.learn(Op::Write, 8, takes(8), m.est(Op::Write, 8), false, false);
         }
         let (est, is) = (m.est(Op::Write, 1024), takes(1024));
         assert!(est.abs_diff(is) < is / 50, "{est} {is}");
@@ -163,10 +178,15 @@ mod tests {
     #[test]
     fn the_first_large_write_counts_in_full_and_later_ones_little() {
         let mut m = Model::NEW;
-        m.learn(Op::Write, 967, 100_000_000, 1, false);
+        m.learn(Op::Write, 967, 100_000_000, 1, false, true);
         assert_eq!(m.est(Op::Write, 967), 100_000_000);
-        m.learn(Op::Write, 967, 1_000_000_000, 1, false);
-        assert!(m.est(Op::Write, 967) < 113_000_000, "clipped at three times: an eighth more");
+        m.learn(Op::Write, 967, 1_000_000_000, 1, false, true);
+        assert_eq!(m.est(Op::Write, 967), 100_000_000, "it stood still");
+        m.learn(Op::Write, 967, 1_000_000_000, 1, false, true);
+        assert!(
+            m.est(Op::Write, 967) < 113_000_000,
+            "twice in a row it is its pace, clipped at three times: an eighth more"
+        );
     }
 
     #[test]
@@ -174,7 +194,7 @@ mod tests {
         let mut m = Model::NEW;
         let est = m.est(Op::Read, 8);
         for n in 0..80 {
-            m.learn(Op::Read, 8, est + est / 2, est, true);
+            m.learn(Op::Read, 8, est + est / 2, est, true, false);
             assert_eq!(m.est(Op::Read, 8) > est, n >= 64, "{n}");
         }
     }

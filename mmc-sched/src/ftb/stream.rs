@@ -72,8 +72,8 @@ pub(super) struct Stream {
     /// Time of the last completion, and of the last sign of life.
     pub(super) done: Option<Instant>,
     pub(super) seen: Instant,
-    /// Pause between a completion and the next request; unknown at first.
-    think: Option<u64>,
+    /// Pause between a completion and the next request, on average; 0 until one was seen.
+    think: u64,
     /// What changing to this stream costs, in ns; and whether the last sample was far above.
     pub(super) switch: u64,
     switch_up: bool,
@@ -103,7 +103,7 @@ impl Stream {
             turn: 0,
             done: None,
             seen: now,
-            think: None,
+            think: 0,
             switch: 0,
             switch_up: false,
             cover: None,
@@ -139,21 +139,19 @@ impl Stream {
             if let Some(done) = self.done {
                 let pause = now.since(done).min(LONGEST_THINK).as_nanos();
                 // The first one counts no more than the others: it may be the pause of one that was away.
-                self.think = Some(toward(self.think.unwrap_or(0), pause, 8));
+                self.think = toward(self.think, pause, 8);
             }
         }
         self.start = self.start.later(virtual_now);
     }
     /// Twice its pause, in ns: a hold is worth it if what it saves is longer.
     pub(super) fn patience(&self) -> u64 {
-        self.think.unwrap_or(LONGEST_THINK.as_nanos()).saturating_mul(2)
+        self.think.saturating_mul(2)
     }
-    /// Until when its next request is expected; never if it has not shown when.
+    /// Until when its next request is expected; never before one is done. Of one whose pause was not seen yet that is
+    /// the time by which anybody may be late.
     pub(super) fn window(&self) -> Instant {
-        match (self.done, self.think) {
-            (Some(done), Some(_)) => done + Duration::from_nanos(self.patience()) + JITTER,
-            _ => Instant::ZERO,
-        }
+        self.done.map_or(Instant::ZERO, |done| done + Duration::from_nanos(self.patience()) + JITTER)
     }
     /// A first command took so much more than expected. It must be so twice in a row before the cost grows: a
     /// stall, or a unit that is opened, happens to a stream that does not change place, too.
