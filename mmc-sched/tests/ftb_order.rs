@@ -250,10 +250,17 @@ const NOW: Instant = Instant::ZERO;
 fn put(q: &mut impl Scheduler, stream: u32, op: Op, lba: u64, flags: Flags) -> RequestId {
     q.insert(Request { flags, ..Request::new(op, lba, 8, StreamId(stream)) }, NOW).unwrap().0
 }
-/// Each takes a millisecond.
+/// Each takes a millisecond, with what is waited before it.
 fn next(q: &mut impl Scheduler, n: u64) -> RequestId {
-    let Dispatch::Run(run) = q.dispatch(Instant::from_millis(n)) else { panic!("a run") };
-    let end = Instant::from_millis(n + 1);
+    let mut now = Instant::from_millis(n);
+    let run = loop {
+        match q.dispatch(now) {
+            Dispatch::Run(run) => break run,
+            Dispatch::Wait { at: Some(at), .. } => now = at,
+            other => panic!("{other:?}"),
+        }
+    };
+    let end = now.max(Instant::from_millis(n + 1));
     let done = q.complete(run.head, Outcome { blocks: run.blocks, failed: false }, end);
     assert!(done.unwrap().last);
     run.head

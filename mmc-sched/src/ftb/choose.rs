@@ -406,8 +406,8 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
     }
 
     /// A command is over: the stream pays what it took instead of what was expected, unless the card stood still,
-    /// which tells nothing of commands either. The first write of all says what writes cost, not what a change does:
-    /// what it took longer than a guess is the guess's fault.
+    /// which tells nothing of commands either. The first write of all says nothing of changes: what it took longer than
+    /// a guess is the guess's fault.
     pub(super) fn ended(&mut self, c: &Command, failed: bool, now: Instant) {
         let took = (now - c.at.max(self.last_done)).as_nanos();
         self.last_done = now;
@@ -419,7 +419,7 @@ impl<const N: usize, const D: usize> Ftb<N, D> {
             self.charge(c.stream, signed(took).saturating_sub(signed(expected)));
         }
         let known = c.known && !failed;
-        let guessed = c.op == Op::Write && !self.model.wrote();
+        let guessed = c.op == Op::Write && !self.model.tried();
         self.edit(c.stream, |s| {
             (s.done, s.seen) = (Some(now), now);
             if known && c.first && !stall && !guessed {

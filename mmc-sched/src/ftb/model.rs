@@ -25,7 +25,8 @@ struct Line {
     age: u32,
     /// Commands since the last large sample.
     since_large: u32,
-    /// The last command stood still.
+    /// A command ended; and the last one stood still.
+    tried: bool,
     stalled: bool,
 }
 
@@ -39,6 +40,7 @@ impl Line {
             large_seen: false,
             age: 0,
             since_large: PATIENCE,
+            tried: false,
             stalled: false,
         }
     }
@@ -116,6 +118,10 @@ impl Model {
         let limit = if guess { est.saturating_mul(3) } else { w.a.saturating_mul(64) };
         limit.clamp(4_000_000, 128_000_000)
     }
+    /// A write ended, measured or not.
+    pub(super) fn tried(&self) -> bool {
+        self.write.tried
+    }
     /// A write was measured.
     pub(super) fn wrote(&self) -> bool {
         self.write.small_seen || self.write.large_seen
@@ -132,6 +138,7 @@ impl Model {
             Op::Write => &mut self.write,
             _ => return,
         };
+        line.tried = true;
         let again = core::mem::replace(&mut line.stalled, stall);
         if stall && !again && (line.small_seen || line.large_seen) {
             return;
@@ -178,7 +185,7 @@ mod tests {
     #[test]
     fn the_first_large_write_counts_in_full_and_later_ones_little() {
         let mut m = Model::NEW;
-        m.learn(Op::Write, 967, 100_000_000, 1, false, true);
+        m.learn(Op::Write, 967, 100_000_000, 1, false, false);
         assert_eq!(m.est(Op::Write, 967), 100_000_000);
         m.learn(Op::Write, 967, 1_000_000_000, 1, false, true);
         assert_eq!(m.est(Op::Write, 967), 100_000_000, "it stood still");
