@@ -12,7 +12,7 @@ const M: usize = 397;
 /// use mmc_mock::mersenne::Mersenne;
 ///
 /// // >>> random.Random(2).uniform(150, 450)
-/// assert_eq!(Mersenne::new(2).uniform(150.0, 450.0), 436.810_281_566_774_4);
+/// assert_eq!(Mersenne::new(2).uniform(150.0, 450.0), 436.810_281_566_774_8);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mersenne {
