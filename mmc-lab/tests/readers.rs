@@ -97,8 +97,9 @@ fn perf_script_is_read_and_so_are_events_of_others_in_it() {
         .unwrap()
         .lines()
         .flat_map(|line| {
-            let other = "swapper     0 [000]  5395.956788: mmc:mmc_request_start: mmc0: start struct mmc_request[ff]: cmd_opcode=18";
-            let switch = "dd 29315 [001]  5395.956800: sched:sched_switch: dd:29315 [120] D ==> swapper/1:0 [120]";
+            let other = "swapper     0 [000]  5395.956788: irq:irq_handler_entry: irq=30 name=mmc0";
+            let switch =
+                "dd 29315 [001]  5395.956800: sched:sched_switch: dd:29315 [120] D ==> swapper/1:0 [120]";
             [line.replacen(" 29315 ", " 29315/29315 ", 1), other.to_owned(), switch.to_owned()]
         })
         .collect::<Vec<_>>()
