@@ -16,27 +16,16 @@
     feature = "ftb"
 ))]
 
+#[path = "support/record.rs"]
+mod record;
+
 use mmc_sched::{
     AnyPolicy, Class, Dispatch, Flags, Inserted, Kind, Limits, Op, Outcome, Policy, Priority, Queue, Request,
     RequestId, Run, Scheduler, Slot, StreamId,
 };
 use mmc_time::{Duration, Instant};
+use record::{Random, compare, digest};
 use std::fmt::Write as _;
-
-/// The same numbers for ever (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// One after the other, with the same policy each time: it must not remember the one before, but for its tunables.
 const LOADS: [&str; 6] = [
@@ -241,8 +230,6 @@ fn decisions(policy: &mut AnyPolicy, kind: usize, more: Option<u64>) -> String {
 
 #[test]
 fn every_decision_is_as_it_was() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/decisions");
-    let write = std::env::var("DECISIONS").is_ok_and(|v| v == "write");
     for name in AnyPolicy::NAMES.iter().copied().chain(["mq-deadline/5.10"]) {
         let (mut text, mut policy) = (String::new(), AnyPolicy::by_name(name).expect("built in"));
         for (kind, load) in LOADS.iter().enumerate() {
@@ -251,31 +238,12 @@ fn every_decision_is_as_it_was() {
         for (kind, load) in LOADS.iter().enumerate() {
             for more in 0..10 {
                 let words = decisions(&mut policy, kind, Some(more));
-                // FNV-1a.
-                let digest = words
-                    .bytes()
-                    .fold(0xcbf2_9ce4_8422_2325_u64, |d, b| (d ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+                let digest = digest(&words);
                 writeln!(text, "# {load}, more {more}: {digest:016x}").expect("text");
             }
         }
         let text = text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>();
-        let path = folder.join(format!("{}.txt", name.replace('/', "-")));
-        if write {
-            std::fs::create_dir_all(&folder)
-                .and_then(|()| std::fs::write(&path, &text))
-                .expect("tests/data can be written");
-        }
-        let was = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        for (number, (was, is)) in was.lines().zip(text.lines()).enumerate() {
-            assert_eq!(
-                was,
-                is,
-                "{name}: the first difference is in line {} of {}",
-                number + 1,
-                path.display()
-            );
-        }
-        assert_eq!(was.len(), text.len(), "{name}: more or fewer decisions than in {}", path.display());
+        compare(&format!("decisions/{}.txt", name.replace('/', "-")), &text);
     }
 }
 

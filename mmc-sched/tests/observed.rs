@@ -16,12 +16,16 @@
     feature = "ftb"
 ))]
 
+#[path = "support/record.rs"]
+mod record;
+
 use mmc_sched::{
     Bfq, Cfq, Class, Deadline, Dispatch, Flags, Ftb, Inserted, Kind, Kyber, Limits, Merges, MqDeadline,
     NoSched, Op, Outcome, Policy, Priority, Queue, Request, RequestId, Run, Scheduler, Slot, StreamId,
     bfq::Expiry, kyber::Domain, mq_deadline::Rules,
 };
 use mmc_time::{Duration, Instant};
+use record::{Random, digest, writes};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -29,19 +33,13 @@ const WORLDS: u64 = 64;
 const STEPS: u32 = 450;
 const TAGS: usize = 24;
 
-/// The same numbers for ever (xorshift64*).
-struct Random(u64);
+/// What else is drawn.
+trait Draw {
+    fn of<T: Copy>(&mut self, some: &[T]) -> T;
+    fn micros(&mut self, below: u64) -> Duration;
+}
 
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
+impl Draw for Random {
     fn of<T: Copy>(&mut self, some: &[T]) -> T {
         some[self.below(some.len() as u64) as usize]
     }
@@ -520,7 +518,7 @@ impl World {
 
 fn record(name: &str, fresh: Fresh) {
     let path = format!("{}/tests/data/observed/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-    let write = std::env::var("DECISIONS").is_ok_and(|v| v == "write");
+    let write = writes();
     let was = if write { Ok(String::new()) } else { std::fs::read_to_string(&path) };
     let was = was.unwrap_or_else(|e| panic!("{path}: {e}"));
     let (mut lines, mut text) = (was.lines(), String::new());
@@ -529,11 +527,7 @@ fn record(name: &str, fresh: Fresh) {
         if let Ok(folder) = std::env::var("OBSERVED") {
             std::fs::write(format!("{folder}/{name}-{number}.txt"), &seen).expect("OBSERVED is a folder");
         }
-        // FNV-1a.
-        let digest = seen
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |d, b| (d ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        let is = format!("world {number}: {} lines, {digest:016x}", seen.lines().count());
+        let is = format!("world {number}: {} lines, {:016x}", seen.lines().count(), digest(&seen));
         if !write {
             // At once, not at the end: the first difference is the one to look at.
             assert_eq!(

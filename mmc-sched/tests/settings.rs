@@ -12,6 +12,9 @@
     feature = "ftb"
 ))]
 
+#[path = "support/record.rs"]
+mod record;
+
 use mmc_sched::bound::{self, Share, Waiting};
 use mmc_sched::ftb::bound::{Turn, dispatches, service, time};
 use mmc_sched::{AnyPolicy, Bfq, Deadline, Ftb, MqDeadline, Op, Policy, TunableInfo};
@@ -198,13 +201,5 @@ fn every_setting_and_every_bound_is_as_it_was() {
     let mut text = String::new();
     tunables(&mut text);
     bounds(&mut text);
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/settings.txt");
-    if std::env::var("DECISIONS").is_ok_and(|v| v == "write") {
-        std::fs::write(path, &text).unwrap();
-    }
-    let was = std::fs::read_to_string(path).unwrap();
-    for (number, (was, is)) in was.lines().zip(text.lines()).enumerate() {
-        assert_eq!(was, is, "the first difference is in line {} of {path}", number + 1);
-    }
-    assert_eq!(was.len(), text.len(), "{path}");
+    record::compare("settings.txt", &text);
 }
