@@ -53,23 +53,11 @@ impl<const INDEX: u8, const KIND: u8> sdio::Command for Raw<INDEX, KIND> {
 }
 impl<const INDEX: u8, const KIND: u8> ControlCommand for Raw<INDEX, KIND> {}
 
-/// A block length in that crate's words, which are powers of two.
+/// A block length in that crate's words.
 fn block_size(len: u16) -> BlockSize {
-    match len {
-        1 => BlockSize::B1,
-        2 => BlockSize::B2,
-        4 => BlockSize::B4,
-        8 => BlockSize::B8,
-        16 => BlockSize::B16,
-        32 => BlockSize::B32,
-        64 => BlockSize::B64,
-        128 => BlockSize::B128,
-        256 => BlockSize::B256,
-        512 => BlockSize::B512,
-        1024 => BlockSize::B1024,
-        2048 => BlockSize::B2048,
-        _ => BlockSize::Unknown,
-    }
+    use BlockSize::{B1, B2, B4, B8, B16, B32, B64, B128, B256, B512, B1024, B2048};
+    let known = [B1, B2, B4, B8, B16, B32, B64, B128, B256, B512, B1024, B2048];
+    known.into_iter().find(|size| size.len() == len.into()).unwrap_or(BlockSize::Unknown)
 }
 
 /// The same with data.

@@ -6,7 +6,7 @@ use block_device_driver::BlockDevice as _;
 use mmc_adapters::{AsyncDevice, Bounce, Error};
 use mmc_block::{Async, Failure, Handle, Refusal, Watch};
 use mmc_mock::card::Card as _;
-use mmc_sched::StreamId;
+use mmc_sched::{Flags, Op, StreamId};
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
@@ -67,6 +67,10 @@ fn two_clients_share_a_disk() {
     assert_eq!(Some(stored(&card, 100 * 512, 21 * 512)), a);
     assert_eq!(Some(stored(&card, 5000 * 512, 21 * 512)), b);
     assert!(card.violations().is_empty());
+    // Somebody waits for each, which the scheduler knows of a read anyhow.
+    let log = env.log.0.lock().unwrap();
+    assert!(log.iter().all(|r| r.flags.contains(Flags::SYNC) == (r.op == Op::Write)), "{log:?}");
+    assert_eq!([1, 2].map(|s| log.iter().filter(|r| r.stream == StreamId(s)).count()), [log.len() / 2; 2]);
 }
 
 #[test]

@@ -61,8 +61,24 @@ fn buffers_must_make_up_any_length() {
     for lengths in [&[][..], &[2], &[8, 4]] {
         assert_eq!(Bounce::new(buffers(lengths)).unwrap_err(), NoSector);
     }
-    let odd = vec![Some(Buf(vec![0; 512])), Some(Buf(vec![0; 700]))];
-    assert_eq!(Bounce::new(odd).unwrap_err(), NoSector);
+    for length in [0, 511, 700] {
+        let odd = vec![Some(Buf(vec![0; 512])), Some(Buf(vec![0; length]))];
+        assert_eq!(Bounce::new(odd).unwrap_err(), NoSector);
+    }
+}
+
+#[test]
+fn whole_sectors_of_a_byte_range_go_in_few_commands() {
+    let card = new_card();
+    let mut storage = ByteStorage::new(sectors(&card, &[32, 4, 1]));
+    let data = pattern(70 * 512, 3);
+    storage.write(512_000, &data).unwrap();
+    assert_eq!(stored(&card, 512_000, data.len()), data);
+    let mut back = vec![0; data.len()];
+    storage.read(512_000, &mut back).unwrap();
+    assert!(back == data);
+    // 32 + 32 + 4 + 1 + 1, twice.
+    assert_eq!(storage.into_inner().disk().disk().statistics().commands, 10);
 }
 
 #[test]

@@ -4,15 +4,16 @@ mod async_device;
 mod blocking;
 mod rdif;
 mod sdio;
+mod sdio_words;
 
-use mmc_block::{AnyDisk, Async, Disk, Env, Idle, Init, Lock, Settings, Tag, Up, Watch};
+use mmc_block::{AnyDisk, Async, Disk, Env, Idle, Init, Lock, Observer, Settings, Tag, Ticket, Up, Watch};
 use mmc_mock::card::{SdCard, SdConfig, Shared};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, MockHost};
 use mmc_proto::bus::Width;
 use mmc_proto::host::{Capabilities, Supervised};
 use mmc_proto::machine::CardTraits;
-use mmc_sched::{MqDeadline, Queue, Slot};
+use mmc_sched::{MqDeadline, Queue, Request, Slot};
 use mmc_time::Instant;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +21,24 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 type Card = Shared<SdCard>;
-type MockDisk = Disk<Supervised<MockHost<BufBatch, Card>>, Queue<Vec<Slot>, MqDeadline>, Vec<Tag<Buf>>>;
+type MockDisk = Disk<Supervised<MockHost<BufBatch, Card>>, Queue<Vec<Slot>, MqDeadline>, Vec<Tag<Buf>>, Log>;
+
+/// All requests that a disk was given.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Request>>>);
+
+impl Observer for Log {
+    fn queued(&mut self, _: Ticket, request: &Request, _: Instant) {
+        self.0.lock().unwrap().push(*request);
+    }
+}
 
 /// Virtual time, for those who wait and for those who await.
 #[derive(Clone, Default)]
 struct Virtual {
     clock: Clock,
     armed: Arc<Mutex<Option<(Waker, Instant)>>>,
+    log: Log,
 }
 
 impl Idle for Virtual {
@@ -123,7 +135,7 @@ fn disk(card: &Card, env: &Virtual) -> MockDisk {
     let (host, traits) = host(card, env);
     let queue = Queue::new(vec![Slot::FREE; 16], MqDeadline::new());
     let tags = (0..16).map(|_| Tag::new()).collect();
-    Disk::new(host, queue, traits, BufBatch::new(16), tags, Settings::default(), ()).unwrap()
+    Disk::new(host, queue, traits, BufBatch::new(16), tags, Settings::default(), env.log.clone()).unwrap()
 }
 
 /// Buffers of so many sectors.

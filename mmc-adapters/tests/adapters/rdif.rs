@@ -2,8 +2,13 @@
 
 use crate::{Card, Virtual, buffers, disk, new_card, pattern, stored};
 use mmc_adapters::{Bounce, RdifController, RdifQueue};
+use mmc_block::{Abandoned, AnyDisk, BlockError, Done, Next, Refusal, Refused, Stopped, Ticket, Wipe};
+use mmc_mock::Buf;
 use mmc_mock::card::Card as _;
-use mmc_proto::host::{Irq, IrqHandler};
+use mmc_proto::host::{Cause, HostError, Irq, IrqHandler, Phase};
+use mmc_proto::machine::{After, TransferCause, TransferError, TransferPhase};
+use mmc_sched::{Flags, Op, Request};
+use mmc_time::Instant;
 use proptest::prelude::*;
 use rdif_block::dma_api::{
     CpuDmaBuffer, DeviceDma, DmaAddr, DmaAllocHandle, DmaConstraints, DmaDirection, DmaError, DmaMapHandle,
@@ -17,6 +22,7 @@ use rdif_block::{
 use std::alloc::Layout;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 /// That system's memory for devices: the heap.
 struct Heap;
@@ -81,6 +87,88 @@ impl CompletionSink for Seen {
     }
 }
 
+/// A disk whose words are known: what it was given, and with what it refuses or ends all that come.
+struct Told {
+    disk: crate::MockDisk,
+    says: Says,
+}
+
+#[derive(Clone, Default)]
+struct Says(Arc<Mutex<Words>>);
+
+#[derive(Default)]
+struct Words {
+    refuses: Option<Refusal>,
+    fails: Option<BlockError>,
+    given: Vec<Request>,
+}
+
+impl AnyDisk for Told {
+    type Buffer = Buf;
+    fn submit(&mut self, request: Request, buffer: Buf, now: Instant) -> Result<Ticket, Refused<Buf>> {
+        let mut says = self.says.0.lock().unwrap();
+        says.given.push(request);
+        match says.refuses {
+            Some(error) => Err(Refused { error, request, buffer }),
+            None => AnyDisk::submit(&mut self.disk, request, buffer, now),
+        }
+    }
+    fn submit_bare(&mut self, request: Request, now: Instant) -> Result<Ticket, Refusal> {
+        self.says.0.lock().unwrap().given.push(request);
+        AnyDisk::submit_bare(&mut self.disk, request, now)
+    }
+    fn submit_wipe(&mut self, request: Request, how: Wipe, now: Instant) -> Result<Ticket, Refusal> {
+        AnyDisk::submit_wipe(&mut self.disk, request, how, now)
+    }
+    fn poll(&mut self, now: Instant) -> Next {
+        AnyDisk::poll(&mut self.disk, now)
+    }
+    fn take(&mut self, ticket: Ticket) -> Option<Done<Buf>> {
+        AnyDisk::take(&mut self.disk, ticket)
+    }
+    fn take_done(&mut self) -> Option<Done<Buf>> {
+        let mut done = AnyDisk::take_done(&mut self.disk)?;
+        done.result = self.says.0.lock().unwrap().fails.map_or(done.result, Err);
+        Some(done)
+    }
+    fn abandon(&mut self, ticket: Ticket, now: Instant) -> Abandoned<Buf> {
+        AnyDisk::abandon(&mut self.disk, ticket, now)
+    }
+    fn shutdown(&mut self, now: Instant) {
+        AnyDisk::shutdown(&mut self.disk, now);
+    }
+    fn is_over(&self, ticket: Ticket) -> bool {
+        AnyDisk::is_over(&self.disk, ticket)
+    }
+    fn forgotten(&self, before: Instant) -> Option<Ticket> {
+        AnyDisk::forgotten(&self.disk, before)
+    }
+    fn places(&self) -> usize {
+        AnyDisk::places(&self.disk)
+    }
+    fn stopped(&self) -> Option<Stopped> {
+        AnyDisk::stopped(&self.disk)
+    }
+    fn blocks(&self) -> u64 {
+        AnyDisk::blocks(&self.disk)
+    }
+    fn limits(&self) -> mmc_block::Limits {
+        AnyDisk::limits(&self.disk)
+    }
+}
+
+/// A queue of 4 over one.
+fn told(says: &Says, lengths: &[usize]) -> (Queue, Virtual) {
+    let env = Virtual::default();
+    let (clock, disk) = (env.clock.clone(), disk(&new_card(), &env));
+    let disk = Told { disk, says: says.clone() };
+    let queue = RdifQueue::new(disk, Bounce::new(buffers(lengths)).unwrap(), 4, move || clock.now());
+    let mut update = RdifController::new("sd", queue, None::<Line>)
+        .advance(ControllerEvent::Start { target_queues: 1 })
+        .unwrap();
+    (update.take_queues().pop().unwrap(), env)
+}
+
 fn request(queue: &Queue, op: RequestOp, lba: u64, data: &[u8]) -> OwnedRequest {
     let device = DeviceDma::new(queue.info().limits.dma, &Heap);
     let direction = if op == RequestOp::Read { DmaDirection::FromDevice } else { DmaDirection::ToDevice };
@@ -136,7 +224,12 @@ fn run(queue: &mut Queue, env: &Virtual, requests: Vec<OwnedRequest>) -> Seen {
         }
         let wait = queue.register_retry_after().expect("something is on its way");
         env.clock.advance(mmc_time::Duration::from_nanos(wait.as_nanos() as u64));
-        queue.advance_register_retry(&mut seen).unwrap();
+        // Either call looks.
+        if total > 1 {
+            queue.drain_completions(&mut seen).unwrap();
+        } else {
+            queue.advance_register_retry(&mut seen).unwrap();
+        }
     }
     panic!("never over");
 }
@@ -263,6 +356,91 @@ fn a_card_that_is_gone_is_an_error_each_time_and_a_shutdown_gives_all_memory_bac
     }
     let late = request(&queue, RequestOp::Read, 5, &[0; 512]);
     assert!(one(&mut queue, &env, late).0.is_err(), "it is down");
+}
+
+#[test]
+fn each_part_has_the_flags_that_it_needs() {
+    let with = |flags, mut r: OwnedRequest| {
+        r.flags = flags;
+        r
+    };
+    let (none, fua, before) = (RequestFlags::NONE, RequestFlags::FUA, RequestFlags::PREFLUSH);
+    let sync = Flags::SYNC;
+    for (op, flags, parts) in [
+        (RequestOp::Read, none, vec![(Op::Read, 5, 4, Flags::empty()), (Op::Read, 9, 1, Flags::empty())]),
+        (RequestOp::Write, none, vec![(Op::Write, 5, 4, sync), (Op::Write, 9, 1, sync)]),
+        (
+            RequestOp::Write,
+            fua,
+            vec![(Op::Write, 5, 4, sync | Flags::FUA), (Op::Write, 9, 1, sync | Flags::FUA)],
+        ),
+        // What was written before is stored once, before the first part.
+        (RequestOp::Write, before, vec![(Op::Write, 5, 4, sync | Flags::PREFLUSH), (Op::Write, 9, 1, sync)]),
+        // Both flags are of writes.
+        (
+            RequestOp::Read,
+            fua | before,
+            vec![(Op::Read, 5, 4, Flags::empty()), (Op::Read, 9, 1, Flags::empty())],
+        ),
+        (RequestOp::Flush, none, vec![(Op::Write, 0, 0, Flags::PREFLUSH)]),
+    ] {
+        let says = Says::default();
+        let (mut queue, env) = told(&says, &[4, 1]);
+        let data = if op == RequestOp::Flush { vec![] } else { vec![7; 5 * 512] };
+        let lba = if op == RequestOp::Flush { 0 } else { 5 };
+        let asked = with(flags, request(&queue, op, lba, &data));
+        let (end, back) = one(&mut queue, &env, asked);
+        assert_eq!(end, Ok(()));
+        assert_eq!(back.map_or(0, |b| b.len()), data.len());
+        let seen: Vec<_> =
+            says.0.lock().unwrap().given.iter().map(|r| (r.op, r.lba, r.blocks, r.flags)).collect();
+        assert_eq!(seen, parts, "{op:?}, {flags:?}");
+    }
+}
+
+#[test]
+fn every_refusal_and_error_of_the_disk_is_one_of_theirs() {
+    let gone = BlkError::Other("the disk has stopped");
+    for (refusal, expected) in [
+        (Refusal::OutOfRange { lba: 9, blocks: 1, capacity: 5 }, BlkError::InvalidBlockIndex(9)),
+        (Refusal::Unsupported(Op::Write), BlkError::NotSupported),
+        (Refusal::Stopped(Stopped::NoMedia), gone),
+        (Refusal::Empty, BlkError::InvalidRequest),
+        (Refusal::Unaligned { lba: 1, blocks: 1, unit: 8 }, BlkError::InvalidRequest),
+    ] {
+        let says = Says::default();
+        says.0.lock().unwrap().refuses = Some(refusal);
+        let (mut queue, env) = told(&says, &[1]);
+        let write = request(&queue, RequestOp::Write, 5, &[7; 1024]);
+        assert_eq!(one(&mut queue, &env, write), (Err(expected), Some(vec![7; 1024])), "{refusal}");
+        // The buffer is there again.
+        says.0.lock().unwrap().refuses = None;
+        let write = request(&queue, RequestOp::Write, 5, &[7; 1024]);
+        assert_eq!(one(&mut queue, &env, write).0, Ok(()), "{refusal}");
+    }
+    let transfer = |cause| {
+        let (phase, after) = (TransferPhase::Data, After::Ready);
+        TransferError { cause, phase, status: None, done: 0, after }
+    };
+    let host = |cause| transfer(TransferCause::Host(HostError::new(cause, Phase::Data, 17)));
+    for (error, expected) in [
+        (BlockError::Transfer(host(Cause::Timeout)), BlkError::TimedOut),
+        (BlockError::Transfer(host(Cause::Limit)), BlkError::TimedOut),
+        (BlockError::Quarantined(host(Cause::Limit)), BlkError::TimedOut),
+        (BlockError::Transfer(transfer(TransferCause::NotReady)), BlkError::TimedOut),
+        (BlockError::Transfer(host(Cause::Crc)), BlkError::Io),
+        (BlockError::Transfer(transfer(TransferCause::Card)), BlkError::Io),
+        (BlockError::Quarantined(host(Cause::Dma)), BlkError::Io),
+        (BlockError::Stopped(Stopped::MediaChanged), gone),
+        (BlockError::CacheLost, BlkError::Io),
+    ] {
+        let says = Says::default();
+        says.0.lock().unwrap().fails = Some(error);
+        let (mut queue, env) = told(&says, &[1]);
+        let read = request(&queue, RequestOp::Read, 5, &[1; 512]);
+        let (end, memory) = one(&mut queue, &env, read);
+        assert_eq!((end, memory.map(|m| m.len())), (Err(expected), Some(512)), "{error}");
+    }
 }
 
 /// An interrupt line that answers in turn.
