@@ -1,10 +1,9 @@
 //! The random numbers of a scenario file: Python's, so that a run has the very draws of the one that was recorded.
 //!
-//! MT19937 as published by Matsumoto and Nishimura (1998), seeded from an array as CPython seeds it from an integer.
+//! MT19937 seeded from an array, as CPython seeds it from an integer, and Python's way from its words to numbers.
 //! Not for secrets, and no better than [`Random`](crate::scenario::Random) where nothing was recorded.
 
-const N: usize = 624;
-const M: usize = 397;
+use rand_mt::Mt;
 
 /// `random.Random(seed)`.
 ///
@@ -15,56 +14,19 @@ const M: usize = 397;
 /// assert_eq!(Mersenne::new(2).uniform(150.0, 450.0), 436.810_281_566_774_8);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Mersenne {
-    state: [u32; N],
-    at: usize,
-}
+pub struct Mersenne(Mt);
 
 impl Mersenne {
     /// The sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let (low, high) = (seed as u32, (seed >> 32) as u32);
-        let key: &[u32] = if high == 0 { &[low] } else { &[low, high] };
-        let mut s = [0u32; N];
-        s[0] = 19_650_218;
-        for i in 1..N {
-            s[i] = (s[i - 1] ^ (s[i - 1] >> 30)).wrapping_mul(1_812_433_253).wrapping_add(i as u32);
-        }
-        let mut i = 1;
-        let mut mix = |times: usize, factor: u32, add: &dyn Fn(usize, usize) -> u32| {
-            for k in 0..times {
-                let last = s[i - 1];
-                s[i] = (s[i] ^ (last ^ (last >> 30)).wrapping_mul(factor)).wrapping_add(add(k, i));
-                i += 1;
-                if i == N {
-                    s[0] = s[N - 1];
-                    i = 1;
-                }
-            }
-        };
-        mix(N, 1_664_525, &|k, _| key[k % key.len()].wrapping_add((k % key.len()) as u32));
-        mix(N - 1, 1_566_083_941, &|_, i| (i as u32).wrapping_neg());
-        s[0] = 1 << 31;
-        Self { state: s, at: N }
+        Self(Mt::new_with_key([low, high].into_iter().take(if high == 0 { 1 } else { 2 })))
     }
 
     /// The next 32 bits.
     pub fn draw(&mut self) -> u32 {
-        if self.at == N {
-            self.at = 0;
-            for i in 0..N {
-                let y = (self.state[i] & 0x8000_0000) | (self.state[(i + 1) % N] & 0x7fff_ffff);
-                let odd = if y & 1 == 0 { 0 } else { 0x9908_b0df };
-                self.state[i] = self.state[(i + M) % N] ^ (y >> 1) ^ odd;
-            }
-        }
-        let mut y = self.state[self.at];
-        self.at += 1;
-        y ^= y >> 11;
-        y ^= (y << 7) & 0x9d2c_5680;
-        y ^= (y << 15) & 0xefc6_0000;
-        y ^ (y >> 18)
+        self.0.next_u32()
     }
     /// `random()`: at least 0, below 1, with 53 bits.
     pub fn unit(&mut self) -> f64 {
