@@ -247,7 +247,7 @@ mod tests {
         g.push([1, 2, 3, 4], 1, 2).unwrap();
         g.push([5, 6, 7, 8], 0, 4).unwrap();
         assert_eq!(g.push([0; 4], 0, 4), Err([0; 4]), "full");
-        assert_eq!((g.segments(), g.bytes()), (2, 6));
+        assert_eq!((g.segments(), g.bytes(), g.len(), g.is_empty()), (2, 6, 2, false));
         assert_eq!(g.segment(0), Some(&[2, 3][..]));
         g.segment_mut(1).unwrap()[0] = 50;
         assert_eq!(g.segment(2), None);

@@ -188,6 +188,7 @@ impl<P: DmaPayload> Dma<P> for Linear {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::Batch;
     use std::boxed::Box;
 
     fn buf(n: usize) -> DmaBuf {
@@ -215,5 +216,37 @@ mod tests {
         assert!(dma.map(&mut b, 0, 512, Dir::Read).is_err());
         assert_eq!(dma.map(&mut b, 1, 512, Dir::Read), Err(DmaError::NoSegment(1)));
         assert!(matches!(dma.map(&mut b, 0, 511, Dir::Read), Err(DmaError::Alignment { .. })));
+    }
+
+    #[test]
+    fn the_device_is_given_the_very_bytes_the_processor_lends() {
+        let mut b = buf(16);
+        for (i, byte) in b.segment_mut(0).unwrap().iter_mut().enumerate() {
+            *byte = i as u8;
+        }
+        assert_eq!((b.segments(), b.segment(1)), (1, None));
+        assert_eq!(b.segment_mut(1), None);
+        let at = b.segment(0).unwrap().as_ptr().addr();
+        let whole = b.dma_segment(0).unwrap();
+        assert_eq!((whole.cpu.as_ptr().addr(), whole.len, whole.bus), (at, 16, None));
+        assert_eq!(b.dma_segment(1), None);
+
+        let mut batch: crate::Gather<DmaBuf, 2> = crate::Gather::new();
+        batch.push(b, 4, 8).unwrap();
+        batch.push(buf(8), 0, 8).unwrap();
+        let part = batch.dma_segment(0).unwrap();
+        assert_eq!((part.cpu.as_ptr().addr(), part.len, part.bus), (at + 4, 8, None));
+        assert_eq!((batch.dma_segment(1).unwrap().len, batch.dma_segment(2)), (8, None));
+
+        let b = batch.pop().unwrap();
+        let mut lent = crate::Lent::new(Box::leak(Box::new([const { None }; 1])));
+        lent.push(b, 8, 4).unwrap();
+        let part = lent.dma_segment(0).unwrap();
+        assert_eq!((part.cpu.as_ptr().addr(), part.len, part.bus), (at + 8, 4, None));
+        assert_eq!(lent.dma_segment(1), None);
+        assert_eq!(lent.pop().unwrap().into_inner()[8..12], [8, 9, 10, 11]);
+
+        let linear = Linear { offset: 0, mask: 0xffff_ffff, align: 4 };
+        assert_eq!(Dma::<DmaBuf>::mask(&linear), 0xffff_ffff);
     }
 }

@@ -101,4 +101,24 @@ mod tests {
         assert_eq!(regs.read32(8), 30);
         assert_eq!(words, [1, 2, 30, 4]);
     }
+
+    #[test]
+    fn a_reference_is_a_handle_on_the_same_registers() {
+        use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        struct Two([AtomicU32; 2]);
+        impl Mmio for Two {
+            fn read32(&self, offset: u32) -> u32 {
+                self.0[offset as usize / 4].load(Relaxed)
+            }
+            fn write32(&self, offset: u32, value: u32) {
+                self.0[offset as usize / 4].store(value, Relaxed);
+            }
+        }
+        fn adds(regs: impl Mmio) {
+            regs.write32(4, regs.read32(0) + regs.read32(4));
+        }
+        let regs = Two([AtomicU32::new(30), AtomicU32::new(12)]);
+        adds(&regs);
+        assert_eq!((regs.read32(0), regs.read32(4)), (30, 42));
+    }
 }
