@@ -24,3 +24,20 @@ pub trait Board: Send {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_with_a_clock_alone_switches_nothing_and_tells_nothing() {
+        struct Clock;
+        impl Board for Clock {
+            fn set_clock(&mut self, _: u32) {}
+        }
+        for on in [true, false] {
+            assert!(matches!(Clock.power(on), Err(Cause::Unsupported(_))));
+        }
+        assert_eq!((Clock.present(), Clock.write_protected()), (None, None));
+    }
+}

@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
 mod any_bytes;
+mod as_it_was;
 mod awaited;
 mod bench;
 mod data;
