@@ -152,7 +152,6 @@ pub fn accept(listener: Listener, told: Told, to: Sender<Message>) {
             let (open, told, to) = (Arc::clone(&open), told.clone(), to.clone());
             thread::spawn(move || {
                 if let Err(why) = serve(stream, number, &told, &to) {
-                    // The worker has ended, or it hears this.
                     let _ = to.send(Message::Broken(format!("client {number}: {why}")));
                 }
                 open.fetch_sub(1, Ordering::Relaxed);
@@ -162,22 +161,31 @@ pub fn accept(listener: Listener, told: Told, to: Sender<Message>) {
 }
 
 /// One client, from its handshake to its end.
+///
+/// # Errors
+/// It could not be begun with.
 fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Result<(), String> {
     let said = |e: std::io::Error| e.to_string();
     let writer = stream.try_clone().map_err(said)?;
     stream.set_write_timeout(Some(HANDSHAKE)).map_err(said)?;
     let mut stream = Timed::new(stream);
     stream.limit(Some(HANDSHAKE));
-    // Heard before the client hears it: with `--once` another one may go in that moment, and is not the last.
+    // Heard before the client hears it: with `--once` another one may go in that moment, and is not the last; and who was
+    // cut off is counted, whatever the others do then.
     let mut opened = None;
+    let broke = |why: String| {
+        // The worker has ended, or it hears this.
+        let _ = to.send(Message::Broken(format!("client {client}: {why}")));
+    };
     let begun =
         handshake::negotiate(&mut stream, &told.export, &told.description, || opened = Some(Open::new(to)));
     match begun {
         Ok(Outcome::Transmission) => {}
         Ok(Outcome::Gone) => return Ok(()),
         Err(e) => {
+            broke(e.to_string());
             writer.close();
-            return Err(e.to_string());
+            return Ok(());
         }
     }
     // From now on a client that does not read only holds its own budget.
@@ -191,13 +199,14 @@ fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Resu
     });
     let ended = read(BufReader::new(stream), client, &told.export, to, &answers, &gone);
     drop(answers);
-    if ended.is_err() {
+    if let Err(why) = ended {
+        broke(why);
         end.close();
     }
     // Ends when the last answer is out.
     let _ = writer.join();
     end.close();
-    ended
+    Ok(())
 }
 
 /// A client that has begun, until it is gone. A worker that has ended hears neither.
