@@ -32,7 +32,8 @@ pub trait Observer {
     /// The run that had the tag of `ticket` was joined to the one that has the tag of `head`; the tag of
     /// `ticket` is free (`block_rq_merge`).
     fn absorbed(&mut self, ticket: Ticket, request: &Request, head: Ticket, now: Instant) {}
-    /// The scheduler gave out a run, or it is about to be sent again (`block_rq_issue`).
+    /// The scheduler gave out a run, or it is about to be sent again (`block_rq_issue`). `head` is its first request here and
+    /// below: after a merge in front not the one that has its tag.
     fn issued(&mut self, head: Ticket, run: &Run, now: Instant) {}
     /// Its command went to the host.
     fn started(&mut self, head: Ticket, run: &Run, now: Instant) {}

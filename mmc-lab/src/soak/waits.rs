@@ -1,6 +1,6 @@
 //! How long requests wait in the scheduler, counted beside the bounds of [`mmc_sched::bound`].
 
-use mmc_block::{Observer, Ticket};
+use mmc_block::{Observer, Place, Ticket};
 use mmc_sched::bound::{self, Bound, Waiting};
 use mmc_sched::{AnyPolicy, Op, Policy as _, Request, Run, deadline, mq_deadline};
 use mmc_time::{Duration, Instant};
@@ -18,7 +18,11 @@ enum Promise {
 /// A request in the scheduler.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
+    /// Who has the run's tag.
     ticket: usize,
+    /// Its first request, under whose name it is issued, and where that begins.
+    first: usize,
+    lba: u64,
     read: bool,
     /// Its place in the order of insertion.
     nth: u64,
@@ -139,26 +143,34 @@ impl Observer for Waits {
     fn inserted(&mut self, ticket: Ticket, r: &Request, now: Instant) {
         let read = r.op.is_read();
         let due = now + self.expire(read);
-        self.queued.push(Queued { ticket: ticket.index(), read, nth: self.inserted, due, late: None });
+        let (ticket, lba) = (ticket.index(), r.lba);
+        self.queued.push(Queued { ticket, first: ticket, lba, read, nth: self.inserted, due, late: None });
         self.inserted += 1;
     }
-    fn merged(&mut self, _: Ticket, _: &Request, _: Ticket, _: mmc_block::Place, _: Instant) {
+    fn merged(&mut self, ticket: Ticket, r: &Request, head: Ticket, place: Place, _: Instant) {
         self.merges += 1;
+        if let Some(run) = self.queued.iter_mut().find(|q| q.ticket == head.index())
+            && place == Place::Front
+        {
+            (run.first, run.lba) = (ticket.index(), r.lba);
+        }
     }
     fn absorbed(&mut self, ticket: Ticket, _: &Request, head: Ticket, _: Instant) {
         self.merges += 1;
         let Some(at) = self.queued.iter().position(|q| q.ticket == ticket.index()) else { return };
         let gone = self.queued.swap_remove(at);
+        let Some(head) = self.queued.iter_mut().find(|q| q.ticket == head.index()) else { return };
         // The two go on with the earlier deadline, and its place.
-        if let Some(head) = self.queued.iter_mut().find(|q| q.ticket == head.index())
-            && gone.due < head.due
-        {
+        if gone.due < head.due {
             (head.due, head.nth) = (gone.due, gone.nth);
+        }
+        if gone.lba < head.lba {
+            (head.first, head.lba) = (gone.first, gone.lba);
         }
     }
     fn issued(&mut self, head: Ticket, run: &Run, now: Instant) {
         // One that is sent again does not come from the scheduler.
-        let Some(at) = self.queued.iter().position(|q| q.ticket == head.index()) else { return };
+        let Some(at) = self.queued.iter().position(|q| q.first == head.index()) else { return };
         for i in 0..self.queued.len() {
             let q = self.queued[i];
             if q.due > now {
