@@ -286,6 +286,30 @@ fn a_shutdown_ends_the_runner_and_every_request() {
 }
 
 #[test]
+fn who_drops_a_request_is_not_woken_for_it() {
+    let ((_, lock), env) = (fake("none", 4), Virtual::default());
+    let disk = Handle::new(&lock, &env);
+    let flags = [(); 2].map(|()| Arc::new(Flag(AtomicBool::new(false))));
+    let mut flights = [0, 100].map(|lba| disk.submit(read(lba, 1), Buf(vec![0; 512])).unwrap());
+    for (flight, flag) in flights.iter_mut().zip(&flags) {
+        let waker = Waker::from(flag.clone());
+        assert!(Pin::new(flight).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let held = || flags.each_ref().map(Arc::strong_count);
+    assert_eq!(held(), [2, 2]);
+    let [gone, stays] = flights;
+    drop(gone);
+    assert_eq!(held(), [1, 2], "one waker is kept: whose request goes on to be wanted");
+    let mut runner = Box::pin(disk.runner());
+    for _ in 0..20 {
+        assert!(runner.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        env.tick();
+    }
+    assert_eq!(flags.each_ref().map(|flag| flag.0.load(Ordering::SeqCst)), [false, true]);
+    drop(stays);
+}
+
+#[test]
 fn what_was_reaped_is_told_to_who_comes_late() {
     let ((_, lock), env) = (fake("none", 4), Virtual::default());
     let disk = Handle::new(&lock, &env);

@@ -3,9 +3,11 @@
 mod common;
 
 use common::*;
-use mmc_block::{BlockError, Core, Job, Limits, Settings, Work};
+use mmc_block::{BlockError, Core, Job, Limits, Settings, Stopped, Work};
 use mmc_hal::{Batch, Payload};
 use mmc_mock::{Buf, BufBatch};
+use mmc_proto::machine::{After, TransferCause, TransferError, TransferPhase};
+use mmc_proto::status::CardStatus;
 use mmc_sched::{Dispatch, MqDeadline, Queue, Run, Scheduler, Slot};
 use mmc_time::Instant;
 
@@ -83,5 +85,40 @@ fn data_never_follow_a_scheduler_that_lies_about_where_they_belong() {
         assert_eq!(done.buffer, Some(buf(&write(16, 8), 1)), "lie {i}");
         assert!(batch.is_empty());
         assert_eq!((core.outstanding(), core.tags_in_use()), (0, 0));
+    }
+}
+
+#[test]
+fn requests_that_failed_together_are_tried_alone_unless_nothing_goes_on() {
+    for stops in [false, true] {
+        let mut core = core(|_| {});
+        let mut batch = BufBatch::new(8);
+        let tickets = [0, 8].map(|lba| core.submit(write(lba, 8), buf(&write(lba, 8), 1), T0).unwrap());
+        let both = job(&mut core, &mut batch);
+        if stops {
+            core.stop(Stopped::Shutdown);
+        }
+        // An error that one request alone would not be sent again for.
+        let error = TransferError {
+            cause: TransferCause::Card,
+            phase: TransferPhase::Data,
+            status: Some(CardStatus::WP_VIOLATION),
+            done: 0,
+            after: After::Ready,
+        };
+        assert!(!error.is_retryable());
+        core.finish(both, Err(BlockError::Transfer(error)), Some(&mut batch), T0);
+        assert_eq!(core.has_done(), stops);
+        if !stops {
+            for result in [Err(error), Ok(8)] {
+                let one = job(&mut core, &mut batch);
+                assert_eq!((one.run().count, one.run().blocks), (1, 8));
+                core.finish(one, result.map_err(BlockError::Transfer), Some(&mut batch), T0);
+            }
+        }
+        let results = tickets.map(|t| core.take(t).unwrap().result);
+        let failed = Err(BlockError::Transfer(error));
+        assert_eq!(results, [failed, if stops { failed } else { Ok(()) }]);
+        assert_eq!(core.outstanding(), 0);
     }
 }

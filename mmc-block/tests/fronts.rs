@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use mmc_block::{Blocking, Disk, Failure, Idle, Init, Refusal, Settings, identify};
-use mmc_hal::Gather;
+use mmc_block::{AnyDisk, Blocking, Disk, Failure, Idle, Init, Refusal, Settings, SetupError, identify};
+use mmc_hal::{Batch as _, Gather};
 use mmc_mock::card::{SdCard, SdConfig};
 use mmc_mock::timing::Profile;
 use mmc_mock::{Buf, BufBatch, Clock, MockHost};
@@ -87,6 +87,34 @@ fn a_failed_request_gives_its_buffer_back() {
     disk.write(4, Buf(vec![1; 4096])).unwrap();
     // Three attempts, and the other.
     assert_eq!(idle.now(), Instant::ZERO + SERVICE.saturating_mul(4));
+}
+
+#[test]
+fn a_batch_for_preparing_must_be_empty_and_have_room() {
+    let fake = FakeHost::new(1024, 8);
+    let mut disk = disk(&fake, NoSched::new(), 8, settings(8));
+    let mut full = BufBatch::new(2);
+    full.push(Buf(vec![0; 512]), 0, 512).unwrap();
+    for odd in [full, BufBatch::new(0)] {
+        assert_eq!(disk.prepare_with(odd), Err(SetupError::NoBatch));
+    }
+    assert_eq!(disk.prepare_with(BufBatch::new(2)), Ok(()));
+}
+
+#[test]
+fn any_disk_says_what_the_disk_says() {
+    fn seen(disk: &mut impl AnyDisk<Buffer = Buf>) -> (u64, usize, Option<u64>, Option<u64>) {
+        let mut next = || disk.take_done().map(|done| done.request.lba);
+        let done = [next(), next()];
+        (disk.blocks(), disk.places(), done[0], done[1])
+    }
+    let fake = FakeHost::new(1024, 8);
+    let mut disk = disk(&fake, NoSched::new(), 8, settings(8));
+    assert_eq!(seen(&mut disk), (SECTORS, 16, None, None));
+    let r = write(70, 8);
+    disk.submit(r, buf(&r, 1), Instant::ZERO).unwrap();
+    run(&mut disk, Instant::ZERO);
+    assert_eq!(seen(&mut disk), (SECTORS, 16, Some(70), None));
 }
 
 #[test]

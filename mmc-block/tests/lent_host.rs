@@ -210,11 +210,15 @@ fn a_partition_that_is_not_there_and_a_range_that_is_not_in_it_are_refused() {
     }
     let out = |lba, blocks| Refusal::OutOfRange { lba, blocks, capacity: boot };
     assert_eq!(refused(Partition::Boot1, boot - 1, 1024, &mut batch), out(boot - 1, 2));
+    assert_eq!(refused(Partition::Boot1, boot, 512, &mut batch), out(boot, 1));
     assert_eq!(refused(Partition::Boot1, u64::MAX, 512, &mut batch), out(u64::MAX, 1));
     assert_eq!(refused(Partition::Boot1, 0, 0, &mut batch), Refusal::Empty);
     let odd = Refusal::BufferLength { bytes: 700, needed: 512 };
     assert_eq!(refused(Partition::Boot1, 0, 700, &mut batch), odd);
     assert_eq!(refused(Partition::Boot1, 0, 512, &mut None), Refusal::NoBatch);
+    // Its last two sectors are there.
+    let last = d.read_partition(Partition::Boot1, boot - 2, Buf(vec![7; 1024]), &mut batch).unwrap();
+    assert_eq!(last.0, [0; 1024]);
     // A card without partitions.
     let b = stack::Bench::new(stack::Backend::Mock, stack::sd_card(""), false, "none").unwrap();
     let mut sd = Blocking::new(b.disk, Virtual(b.clock));
