@@ -17,7 +17,7 @@ mod record;
 
 use mmc_sched::bound::{self, Share, Waiting};
 use mmc_sched::ftb::bound::{Turn, dispatches, service, time};
-use mmc_sched::{AnyPolicy, Bfq, Deadline, Ftb, MqDeadline, Op, Policy, TunableInfo};
+use mmc_sched::{AnyPolicy, Bfq, Deadline, Ftb, MqDeadline, Op, Policy, Queue, Scheduler, Slot, TunableInfo};
 use mmc_time::Duration;
 use std::fmt::Write as _;
 
@@ -202,4 +202,26 @@ fn every_setting_and_every_bound_is_as_it_was() {
     tunables(&mut text);
     bounds(&mut text);
     record::compare("settings.txt", &text);
+}
+
+/// A policy is reset when it is put in charge: of what it counts, not of what it was told.
+#[test]
+fn what_was_set_outlives_a_reset() {
+    for name in AnyPolicy::NAMES {
+        let mut policy = AnyPolicy::by_name(name).unwrap();
+        for info in all(&policy) {
+            let TunableInfo { name: tunable, min, max, value, .. } = info;
+            let other = [value + 1, value - 1, value.saturating_mul(2), value / 2, max, min]
+                .into_iter()
+                .find(|other| {
+                    let taken = policy.tune(tunable, &other.to_string());
+                    taken.is_ok() && all(&policy).iter().any(|i| i.name == tunable && i.value != value)
+                });
+            assert!(other.is_some() || min == max, "{name}: {tunable} has but one value");
+        }
+        let told = all(&policy);
+        let queue = Queue::new([Slot::FREE; 4], policy);
+        let kept: Vec<_> = (0..).map_while(|i| queue.tunable(i)).collect();
+        assert_eq!(kept, told, "{name}");
+    }
 }
