@@ -314,6 +314,7 @@ fn load(at: &At<'_>) -> Result<Load, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_field_that_is_wrong_is_named_with_the_way_to_it() {
@@ -331,6 +332,225 @@ mod tests {
         ] {
             let e = parse(&good.replacen(from, to, 1)).unwrap_err();
             assert!(e.contains(named) && !e.contains('\n'), "{to}: {e}");
+        }
+    }
+
+    /// A file with one card and one load of each kind.
+    fn each_kind() -> Value {
+        json!({
+            "cards": { "c": {
+                "read_setup_seq_ns": 1_000, "read_setup_rand_ns": 2_000, "read_ns_per_kib": 3, "write_setup_ns": 4_000,
+                "write_ns_per_kib": 5, "au_switch_ns": 6, "open_aus_lru": 7, "au_sectors": 8, "gc_every_mib_written": 9,
+                "gc_stall_ms_uniform": [10, 11], "device_slots": 12, "host_gap_ns_if_not_prepared": 13,
+                "parallel_units": 14, "cache_sectors": 15, "cache_drain_ns_per_kib": 16,
+            } },
+            "scenarios": { "s": { "seconds": 20, "streams": [
+                { "kind": "Wb", "name": "a", "start_ns": 1, "pid": 2, "base": 3, "sectors": 4, "win": 5 },
+                { "kind": "Rd", "name": "b", "start_ns": 2, "pid": 3, "base": 4, "sectors": 5, "think_ns": 6, "random": true,
+                  "qd": 7, "w": 0, "span": 8 },
+                { "kind": "Per", "name": "c", "start_ns": 3, "pid": 4, "base": 5, "sectors": 6, "period_ns": MS, "w": true },
+                { "kind": "Jr", "name": "d", "start_ns": 4, "pid": 5, "base": 6, "sectors": 7, "k": 8, "think_ns": 9 },
+                { "kind": "Ping2", "name": "e", "start_ns": 5, "a": 6, "b": 7, "base": 8, "think_ns": 9 },
+                { "kind": "Churn", "name": "f", "start_ns": 6, "pid": 7, "base": 8, "gap_ns": MS },
+                { "kind": "Flip", "name": "g", "start_ns": 7, "pid": 8, "gap_ns": MS + 1 },
+                { "kind": "Worst", "name": "h", "start_ns": 8 },
+            ] } },
+            "ftb_params": { "pool": 99 },
+            "expected": { "c/s": {} },
+        })
+    }
+
+    #[test]
+    fn every_field_is_where_it_belongs_and_in_its_unit() {
+        let read = parse(&each_kind().to_string()).unwrap();
+        let (name, card) = &read.cards[0];
+        let expected = Card {
+            read_setup_seq: 1_000,
+            read_setup_rand: 2_000,
+            read_per_kib: 3,
+            write_setup: 4_000,
+            write_per_kib: 5,
+            au_switch: 6,
+            open_aus: 7,
+            au_sectors: 8,
+            gc_every: 9 * 2_048,
+            gc_stall: (10_000_000, 11_000_000),
+            slots: 12,
+            host_gap: 13,
+            units: 14,
+            cache_sectors: 15,
+            cache_drain_per_kib: 16,
+        };
+        assert_eq!((name.as_str(), format!("{card:?}")), ("c", format!("{expected:?}")));
+        let (name, scenario) = &read.scenarios[0];
+        assert_eq!((name.as_str(), scenario.length), ("s", 20_000_000_000));
+        let kinds = [
+            Kind::Writeback { pid: 2, base: 3, sectors: 4, window: 5 },
+            Kind::Closed {
+                pid: 3,
+                base: 4,
+                sectors: 5,
+                think: 6,
+                random: true,
+                depth: 7,
+                write: false,
+                span: 8,
+            },
+            Kind::Periodic { pid: 4, base: 5, sectors: 6, period: MS, write: true },
+            Kind::Journal { pid: 5, base: 6, sectors: 7, group: 8, think: 9 },
+            Kind::FileOps { reader: 6, journal: 7, base: 8, think: 9 },
+            Kind::Churn { pid: 7, base: 8, gap: MS },
+            Kind::Flip { pid: 8, gap: MS + 1 },
+            Kind::WorstStalls,
+        ];
+        let loads = kinds.into_iter().zip(1..).zip(["a", "b", "c", "d", "e", "f", "g", "h"]);
+        let loads: Vec<_> =
+            loads.map(|((kind, start), name)| Load { name: name.into(), start, kind }).collect();
+        assert_eq!(scenario.loads, loads);
+        assert_eq!((read.tags, read.expected.len()), (99, 1));
+    }
+
+    #[test]
+    fn every_field_has_its_ends_and_must_be_there() {
+        const ALL: u64 = 100_000_000_000;
+        // The field, the least and the greatest that is accepted.
+        let mut fields =
+            vec![("scenarios.s.seconds".to_owned(), 1, 3_600), ("ftb_params.pool".to_owned(), 1, 65_535)];
+        for (name, from, to) in [
+            ("read_setup_seq_ns", 1_000, ALL),
+            ("read_setup_rand_ns", 1_000, ALL),
+            ("write_setup_ns", 1_000, ALL),
+            ("read_ns_per_kib", 0, ALL),
+            ("write_ns_per_kib", 0, ALL),
+            ("au_switch_ns", 0, ALL),
+            ("host_gap_ns_if_not_prepared", 0, ALL),
+            ("cache_drain_ns_per_kib", 0, ALL),
+            ("cache_sectors", 0, 1 << 32),
+            ("open_aus_lru", 1, 1_024),
+            ("au_sectors", 1, 1 << 32),
+            ("gc_every_mib_written", 1, 1 << 29),
+            ("device_slots", 1, 1_024),
+            ("parallel_units", 1, 1_024),
+        ] {
+            fields.push((format!("cards.c.{name}"), from, to));
+        }
+        for (i, names) in [
+            "pid base sectors win",
+            "pid base sectors think_ns qd span",
+            "pid base sectors period_ns",
+            "pid base sectors k think_ns",
+            "a b base think_ns",
+            "pid base gap_ns",
+            "pid gap_ns",
+            "",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for name in names.split_whitespace().chain(["start_ns"]) {
+                let (from, to) = match name {
+                    "pid" | "a" | "b" => (0, 1 << 31),
+                    "base" => (0, 1 << 40),
+                    "sectors" | "win" => (1, 65_535),
+                    "qd" | "k" => (1, 1_024),
+                    "span" => (1, 1 << 36),
+                    "period_ns" | "gap_ns" => (MS, HOUR),
+                    _ => (0, HOUR),
+                };
+                fields.push((format!("scenarios.s.streams[{i}].{name}"), from, to));
+            }
+        }
+        for (path, from, to) in fields {
+            let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
+            let (parent, name) = pointer.rsplit_once('/').unwrap();
+            let with = |value: Value| {
+                let mut file = each_kind();
+                file.pointer_mut(parent).unwrap()[name] = value;
+                parse(&file.to_string())
+            };
+            for good in [from, to] {
+                with(good.into()).unwrap_or_else(|e| panic!("{path} {good}: {e}"));
+            }
+            for bad in [
+                json!(to + 1),
+                json!("7"),
+                json!(-1),
+                json!(0.5),
+                if from > 0 { json!(from - 1) } else { Value::Null },
+            ] {
+                let e = with(bad.clone()).expect_err(&format!("{path} {bad}"));
+                assert!(e.starts_with(&format!("`{path}` is ")), "{bad}: {e}");
+            }
+            let mut file = each_kind();
+            file.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name).unwrap();
+            match parse(&file.to_string()) {
+                Ok(read) => assert_eq!((path.as_str(), read.tags), ("ftb_params.pool", 128)),
+                Err(e) => assert_eq!(e, format!("`{path}` is missing")),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_its_kind_is_told_by_its_place() {
+        for (pointer, value, error) in [
+            ("/cards", json!([]), "`cards` is not an object"),
+            ("/cards/c", json!(1), "`cards.c` is not an object"),
+            ("/cards", json!({}), "`cards` is empty: name at least one"),
+            (
+                "/cards/c/gc_stall_ms_uniform",
+                json!([1]),
+                "`cards.c.gc_stall_ms_uniform` is not two whole numbers of ms",
+            ),
+            (
+                "/cards/c/gc_stall_ms_uniform",
+                json!([1, 2, 3]),
+                "`cards.c.gc_stall_ms_uniform` is not two whole numbers of ms",
+            ),
+            (
+                "/cards/c/gc_stall_ms_uniform",
+                json!([1, 100_001]),
+                "`cards.c.gc_stall_ms_uniform` is not two whole numbers of ms",
+            ),
+            (
+                "/cards/c/gc_stall_ms_uniform",
+                json!([2, 1]),
+                "`cards.c.gc_stall_ms_uniform` is out of range: accepted are two numbers of ms, the smaller first, up to 100000",
+            ),
+            ("/scenarios", json!({}), "`scenarios` is empty: name at least one"),
+            ("/scenarios/s/streams", json!({}), "`scenarios.s.streams` is not a list"),
+            ("/scenarios/s/streams/0", json!([]), "`scenarios.s.streams[0]` is not an object"),
+            ("/scenarios/s/streams/0/name", json!(1), "`scenarios.s.streams[0].name` is not a text"),
+            (
+                "/scenarios/s/streams/1/w",
+                json!(2),
+                "`scenarios.s.streams[1].w` is not true or false (1 or 0)",
+            ),
+            (
+                "/scenarios/s/streams/1/random",
+                json!("no"),
+                "`scenarios.s.streams[1].random` is not true or false (1 or 0)",
+            ),
+            ("/expected", json!([]), "`expected` is not an object"),
+            ("/ftb_params", json!(128), "`ftb_params` is not an object"),
+            ("", json!([]), "not a JSON object with `cards` and `scenarios`"),
+        ] {
+            let mut file = each_kind();
+            *file.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(parse(&file.to_string()).unwrap_err(), error);
+        }
+        for (value, w) in [(json!(0), false), (json!(1), true), (json!(false), false), (json!(true), true)] {
+            let mut file = each_kind();
+            *file.pointer_mut("/scenarios/s/streams/1/w").unwrap() = value;
+            let read = parse(&file.to_string()).unwrap();
+            assert!(matches!(read.scenarios[0].1.loads[1].kind, Kind::Closed { write, .. } if write == w));
+        }
+        let mut file = each_kind();
+        *file.pointer_mut("/cards/c/gc_stall_ms_uniform").unwrap() = json!([100_000, 100_000]);
+        assert_eq!(parse(&file.to_string()).unwrap().cards[0].1.gc_stall, (100_000_000_000, 100_000_000_000));
+        for (without, tags) in [("ftb_params", 128), ("expected", 99)] {
+            let mut file = each_kind();
+            file.as_object_mut().unwrap().remove(without);
+            assert_eq!(parse(&file.to_string()).unwrap().tags, tags);
         }
     }
 }

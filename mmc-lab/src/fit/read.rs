@@ -138,3 +138,100 @@ impl Trace {
         self.0.into_values().map(|d| d.ops).max_by_key(Vec::len).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ops(text: &str) -> Vec<(bool, u64, u32, f64)> {
+        let ops = read(&mut text.as_bytes()).unwrap();
+        ops.into_iter().map(|op| (op.read, op.sector, op.sectors, op.service_us)).collect()
+    }
+    /// A line of ftrace: when in us, what, the rest.
+    fn line(us: u64, what: &str, rest: &str) -> String {
+        format!("  fio-228     [000] .....   1.{us:06}: block_rq_{what}: {rest}\n")
+    }
+
+    #[test]
+    fn a_service_runs_from_the_issue_or_the_completion_before_it() {
+        let text = line(100, "issue", "179,0 W 4096 () 8 + 8 be,0,4 [fio]")
+            + &line(110, "issue", "179,0 R 4096 () 96 + 16 be,0,4 [fio]")
+            + &line(150, "complete", "179,0 W () 8 + 8 be,0,4 [0]")
+            + &line(175, "complete", "179,0 R () 96 + 16 be,0,4 [0]")
+            + &line(200, "issue", "179,0 R 4096 () 112 + 8 be,0,4 [fio]")
+            + &line(203, "complete", "179,0 R () 112 + 8 be,0,4 [0]");
+        assert_eq!(ops(&text), [(false, 8, 8, 50.0), (true, 96, 16, 25.0), (true, 112, 8, 3.0)]);
+    }
+
+    #[test]
+    fn what_was_given_back_is_counted_from_its_second_issue_and_what_never_came_back_not_at_all() {
+        let issue = |us| line(us, "issue", "179,0 W 4096 () 8 + 8 be,0,4 [fio]");
+        let complete = |us| line(us, "complete", "179,0 W () 8 + 8 be,0,4 [0]");
+        let requeue = |us| line(us, "requeue", "179,0 W () 8 + 8 be,0,4 [0]");
+        let other = line(1, "issue", "179,0 R 4096 () 96 + 16 be,0,4 [fio]")
+            + &line(2, "complete", "179,0 R () 96 + 16 be,0,4 [0]");
+        let is = |text: String, expected: &[(bool, u64, u32, f64)]| {
+            let mut all = vec![(true, 96, 16, 1.0)];
+            all.extend(expected);
+            assert_eq!(ops(&(other.clone() + &text)), all, "{text}");
+        };
+        is(issue(100) + &requeue(120) + &issue(140) + &complete(150), &[(false, 8, 8, 10.0)]);
+        // Nothing was out, or something else was.
+        is(issue(100) + &requeue(120) + &complete(150), &[]);
+        is(complete(150), &[]);
+        is(issue(100) + &line(150, "complete", "179,0 W () 8 + 4 be,0,4 [0]"), &[]);
+        // Neither a flush nor a discard moves data; a request longer than any command is a slip.
+        is(
+            line(100, "issue", "179,0 W 0 () 8 + 0 be,0,4 [fio]")
+                + &line(150, "complete", "179,0 W () 8 + 0 be,0,4 [0]"),
+            &[],
+        );
+        is(
+            line(100, "issue", "179,0 D 4096 () 8 + 8 be,0,4 [fio]")
+                + &line(150, "complete", "179,0 D () 8 + 8 be,0,4 [0]"),
+            &[],
+        );
+        let long = |n: u32| {
+            line(100, "issue", &format!("179,0 W 4096 () 8 + {n} be,0,4 [fio]"))
+                + &line(150, "complete", &format!("179,0 W () 8 + {n} be,0,4 [0]"))
+        };
+        is(long(MOST_SECTORS), &[(false, 8, MOST_SECTORS, 50.0)]);
+        is(long(MOST_SECTORS + 1), &[]);
+    }
+
+    #[test]
+    fn of_several_devices_the_busiest_is_taken() {
+        let one = line(100, "issue", "8,0 W 4096 () 8 + 8 be,0,4 [fio]")
+            + &line(150, "complete", "8,0 W () 8 + 8 be,0,4 [0]");
+        let two = |us| {
+            line(us, "issue", "179,0 R 4096 () 8 + 8 be,0,4 [fio]")
+                + &line(us + 7, "complete", "179,0 R () 8 + 8 be,0,4 [0]")
+        };
+        assert_eq!(ops(&(one + &two(200) + &two(300))), [(true, 8, 8, 7.0), (true, 8, 8, 7.0)]);
+    }
+
+    #[test]
+    fn a_device_log_is_read_line_by_line_and_a_wrong_field_is_named() {
+        assert_eq!(
+            ops("# a comment\n10 R 1 2 3 more\n20 W 4 65536 6\n30 W 7 0 9\n"),
+            [(true, 1, 2, 3.0), (false, 4, 65_536, 6.0)]
+        );
+        for (text, line, field) in [
+            ("1 R x 8 3\n", 1, "sector"),
+            ("1 R 1 8 3\n2 W 1 -8 3\n", 2, "sectors"),
+            ("1 R 1 65537 3\n", 1, "sectors"),
+            ("1 R 1 4294967304 3\n", 1, "sectors"),
+            ("\n\n1 W 1 8 slow\n", 3, "service_us"),
+            ("1 W 1 8\n", 1, "service_us"),
+        ] {
+            let error = read(&mut text.as_bytes()).unwrap_err();
+            assert!(
+                matches!(error, BadLog::Field { line: l, field: f, .. } if (l, f) == (line, field)),
+                "{text}: {error}"
+            );
+        }
+        for text in ["", "1 X 1 8 3\n", "now R 1 8 3\n", "1 R 1 0 3\n"] {
+            assert!(matches!(read(&mut text.as_bytes()), Err(BadLog::Empty)), "{text}");
+        }
+    }
+}
