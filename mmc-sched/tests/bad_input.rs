@@ -125,6 +125,25 @@ fn ids_of_others_of_the_past_and_of_the_queue_are_refused() {
     }
 }
 
+/// Storage may serve one queue after another; a name is of one of them only.
+#[test]
+fn names_of_an_earlier_queue_in_the_same_storage_are_refused() {
+    for name in names() {
+        let mut slots = [Slot::FREE; 4];
+        let policy = || AnyPolicy::by_name(name).expect("built in");
+        let now = Instant::ZERO;
+        let mut earlier = Queue::new(&mut slots[..], policy());
+        let (old, _) = earlier.insert(request(0), now).expect("room");
+        assert_eq!(earlier.cancel(old), Some(request(0)), "{name}");
+        let mut later = Queue::new(&mut slots[..], policy());
+        let (new, _) = later.insert(request(0), now).expect("room");
+        assert!(new.slot() == old.slot() && new != old, "{name}");
+        assert_eq!(later.request(old), None, "{name}");
+        assert_eq!(later.cancel(old), None, "{name}");
+        assert_eq!(later.cancel(new), Some(request(0)), "{name}");
+    }
+}
+
 #[test]
 fn a_request_completes_once_and_is_not_requeued_or_cancelled_afterwards() {
     for name in names() {
