@@ -3,6 +3,7 @@
 
 use super::{Digest, Random};
 use mmc_mock::card::{Bits, Card, MmcCard, Phase, SdCard, SdioCard, Sent, Token};
+use mmc_mock::fault::{Faulty, Medium, Script};
 use mmc_mock::timing::Profile;
 use mmc_mock::zoo;
 use mmc_proto::bus::{Signal, Timing};
@@ -10,6 +11,17 @@ use mmc_proto::rpmb::{Frame, Request, SoftwareHmac, seal};
 use mmc_time::{Duration, Instant};
 
 const LIVES: u32 = 5;
+/// Faults that are one word.
+const PLAIN: [&str; 8] = [
+    "lost",
+    "no-answer",
+    "command-crc",
+    "response-crc",
+    "response-index",
+    "response-end",
+    "remove",
+    "insert",
+];
 const STEPS: u32 = 300;
 const KEY: [u8; 32] = [7; 32];
 
@@ -405,25 +417,64 @@ fn live(name: &str, kind: Kind, card: &mut dyn Card, life: u32) -> String {
     )
 }
 
+/// What goes wrong in a life of a card of so many sectors (the first are enough); nothing if it is `calm`.
+pub(super) fn script(random: &mut Random, calm: bool, sectors: u64) -> Script {
+    let mut text = format!("seed {}\n", random.below(9));
+    for _ in 0..if calm { 0 } else { 12 } {
+        let command = random
+            .of(&["CMD17", "CMD18", "CMD24", "CMD25", "CMD13", "CMD55", "ACMD41", "CMD52", "CMD53", "CMD6"]);
+        let (n, k) = (random.below(4), random.below(3));
+        let when = match random.below(6) {
+            0 => format!("at frame {}", random.below(200)),
+            1 => format!("at {}ms", random.below(3_000)),
+            2 if random.one_in(6) => format!("every {command}"),
+            _ => format!("at {command}#{n}"),
+        };
+        let what = match random.below(14) {
+            0 => format!("status {:#x}", 1_u32 << random.below(32)),
+            1 => format!("late {}us", random.below(900)),
+            2 => format!("busy {}ms", random.below(900)),
+            3 | 4 => format!("block {k} crc"),
+            5 => format!("block {k} missing"),
+            6 => format!("block {k} flip {}.{}", random.below(512), random.below(8)),
+            7 => "power-loss random".to_owned(),
+            8 => format!("power-loss {}", random.of(&["all", "none", "keep 0 2"])),
+            9 if sectors > 0 => {
+                format!("rot {} {}.{}", random.below(sectors), random.below(512), random.below(8))
+            }
+            _ => random.of(&PLAIN).to_owned(),
+        };
+        text += &format!("{when}: {what}\n");
+    }
+    text.parse().unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// Puts a card that follows a script in the place of one that does not.
+fn scripted<C: Card + Medium>(card: C, name: &str, kind: Kind, life: u32, sectors: u64) -> String {
+    let script = script(&mut Random::new(name, 100 + life), life < 3, sectors);
+    let mut card = Faulty::new(card, script).expect("a card follows such a script");
+    live(name, kind, &mut card, life)
+}
+
 pub(super) fn lives() -> Vec<String> {
     let mut lines = Vec::new();
     for life in 0..LIVES {
         let profile = if life == 2 { Profile::slow2018() } else { Profile::cheap() };
         for preset in zoo::list() {
             let config = zoo::card(preset.name, profile.clone(), 5).expect("it is listed");
-            let mut card = SdCard::new(config).expect("every preset is a card");
-            lines.push(live(preset.name, Kind::Sd, &mut card, life));
+            let card = SdCard::new(config).expect("every preset is a card");
+            lines.push(scripted(card, preset.name, Kind::Sd, life, 40));
         }
         for preset in zoo::mmc_list() {
             let config = zoo::mmc(preset.name, profile.clone(), 5).expect("it is listed");
-            let mut card = MmcCard::new(config).expect("every preset is a card");
-            lines.push(live(preset.name, Kind::Mmc, &mut card, life));
+            let card = MmcCard::new(config).expect("every preset is a card");
+            lines.push(scripted(card, preset.name, Kind::Mmc, life, 40));
         }
         for preset in zoo::io_list() {
             for kind in [Kind::Io, Kind::Sd] {
                 let config = zoo::io(preset.name, &profile, 5).expect("it is listed");
-                let mut card = SdioCard::new(config).expect("every preset is a card");
-                lines.push(live(&format!("{} as {kind:?}", preset.name), kind, &mut card, life));
+                let card = SdioCard::new(config).expect("every preset is a card");
+                lines.push(scripted(card, &format!("{} as {kind:?}", preset.name), kind, life, 0));
             }
         }
     }

@@ -12,6 +12,7 @@ mod ops;
 mod cards;
 mod dw;
 mod sdhci;
+mod spi;
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -70,7 +71,12 @@ impl Random {
 #[test]
 fn every_model_is_as_it_was() {
     let mut text = String::new();
-    for (part, lines) in [("cards", cards::lives()), ("DesignWare", dw::lives()), ("SDHCI", sdhci::lives())] {
+    for (part, lines) in [
+        ("cards", cards::lives()),
+        ("DesignWare", dw::lives()),
+        ("SDHCI", sdhci::lives()),
+        ("SPI", spi::lives()),
+    ] {
         writeln!(text, "# {part}").expect("a text takes anything");
         lines.into_iter().for_each(|line| text.push_str(&(line + "\n")));
     }
