@@ -171,7 +171,7 @@ impl Host<'_> {
                     48 | 49 | 58 | 59 => {
                         r.of(&[0, 1 << 31])
                             | (r.below(3) as u32) << 27
-                            | (r.below(3) as u32) << 9 * r.below(2)
+                            | (r.below(3) as u32) << (9 * r.below(2))
                             | r.of(&[0, 511, 3])
                     }
                     12 | 42 | 27 => 0,
@@ -341,8 +341,8 @@ impl Host<'_> {
             0..=13 => self.any_command(),
             14..=25 => self.data(),
             26..=31 => self.wait_ready(),
-            32 | 33 => self.now = self.now + Duration::from_micros(self.random.below(3_000)),
-            34 => self.now = self.now + Duration::from_millis(self.random.below(1_500)),
+            32 | 33 => self.now += Duration::from_micros(self.random.below(3_000)),
+            34 => self.now += Duration::from_millis(self.random.below(1_500)),
             35 => {
                 let hz = self.random.of(&[
                     0,
@@ -358,7 +358,7 @@ impl Host<'_> {
             }
             36 => {
                 let signal = self.random.of(&[Signal::V3_3, Signal::V1_8]);
-                let timing = self.random.of(&Timing::ALL);
+                let timing = self.random.of(Timing::ALL);
                 self.card.signal(signal, timing, self.now);
             }
             37 => {
@@ -370,7 +370,7 @@ impl Host<'_> {
             38 if self.random.one_in(6) => {
                 self.card.power(false, self.now);
                 if !self.random.one_in(4) {
-                    self.now = self.now + Duration::from_millis(self.random.below(10));
+                    self.now += Duration::from_millis(self.random.below(10));
                     self.identify();
                 }
             }

@@ -296,7 +296,7 @@ impl Driver {
 
 fn live(life: u32) -> String {
     let mut random = Random::new("SDHCI", life);
-    let uhs = Some(Uhs::new(5)).filter(|_| life % 4 != 0);
+    let uhs = Some(Uhs::new(5)).filter(|_| !life.is_multiple_of(4));
     let power_up = Duration::from_millis(u64::from(life % 3) * 90);
     let config = SdConfig { power_up, uhs, ..SdConfig::new(Profile::cheap(), 3) };
     let card = Shared::new(SdCard::new(config).expect("it is a card"));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 /// What a driver, or nobody, does.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     Read(u32),
     Write(u32, u32),
     /// A sensible data command: list over the buffer (none: PIO), blocks, block length, CMD.
@@ -108,7 +108,7 @@ fn transfer() -> impl Strategy<Value = Op> {
     (prop::collection::vec(part, 0..4), 0_u32..6, len, cmd).prop_map(|(p, n, l, c)| Op::Transfer(p, n, l, c))
 }
 
-pub fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let des0 = prop_oneof![any::<u32>(), (0_u32..64).prop_map(|f| 0x8000_0000 | f)];
     let size = prop_oneof![any::<u32>(), 0_u32..2048];
     prop_oneof![
@@ -123,7 +123,7 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-pub fn config() -> impl Strategy<Value = Config> {
+pub(crate) fn config() -> impl Strategy<Value = Config> {
     let flags = any::<u16>();
     let width = prop::sample::select(vec![DataWidth::W16, DataWidth::W32, DataWidth::W64]);
     let order = prop::sample::select(vec![ErrorOrder::Same, ErrorOrder::Before, ErrorOrder::After]);
@@ -157,7 +157,7 @@ pub fn config() -> impl Strategy<Value = Config> {
 }
 
 /// Carries one operation out; whether it was a move of the clock is the caller's business.
-pub fn apply(b: &Bench, list: u64, buf: u64, op: &Op) {
+pub(crate) fn apply(b: &Bench, list: u64, buf: u64, op: &Op) {
     match *op {
         Op::Read(o) => {
             b.r(o);
