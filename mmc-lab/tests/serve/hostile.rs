@@ -1,7 +1,7 @@
 //! Clients that break the rules: each is told or cut off, memory stays bounded, and nobody else notices.
 
 use crate::block;
-use crate::lab::Server;
+use crate::lab::{Server, watched};
 use mmc_lab::serve::client::Client;
 use mmc_lab::serve::handshake::{GO, OPTION_MAGIC};
 use mmc_lab::serve::socket::Stream;
@@ -119,7 +119,10 @@ fn noise_half_messages_and_lies_harm_nobody_else() {
     is_well(&mut good);
     good.disconnect();
     let report = server.stop();
-    assert_eq!((&report["broken_clients"], &report["refused"]), (&cut_off.into(), &6.into()));
+    assert_eq!(report["refused"], 6);
+    let broken = report["broken_clients"].as_u64().expect("a number");
+    // The visitor that ends a server under the sanitizer may be one of them.
+    assert!(broken == cut_off || watched() && broken == cut_off + 1, "{broken}, not {cut_off}");
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn a_flood_that_nobody_reads_the_answers_of_takes_its_own_budget_only() {
         .collect();
     is_well(&mut good);
     let took = resident(&server).saturating_sub(before);
-    assert!(took < 300 << 20, "{} MiB", took >> 20);
+    assert!(took < if watched() { 1200 } else { 300 } << 20, "{} MiB", took >> 20);
     drop(floods);
     is_well(&mut good);
     // More clients than there is room for are turned away, and later not.
