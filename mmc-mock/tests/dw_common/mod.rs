@@ -241,16 +241,32 @@ impl Card for Tiny {
 }
 
 /// The controller with its card, and a driver's hands.
-pub struct Bench {
-    pub dw: Dw<Tiny>,
+pub struct Bench<C = Tiny> {
+    pub dw: Dw<C>,
     pub clock: Clock,
     pub memory: Memory,
 }
 
 impl Bench {
     pub fn new(config: Config) -> Self {
+        Self::with(Tiny::new(), config)
+    }
+    pub fn card_bytes(&self, lba: usize, len: usize) -> Vec<u8> {
+        self.dw.card(|c| c.bytes[lba * 512..lba * 512 + len].to_vec())
+    }
+    /// The memory at `at` is what the card has from block `lba` on.
+    #[track_caller]
+    pub fn same(&self, at: u64, lba: usize, len: usize) {
+        let (got, card) = (self.bytes(at, len), self.card_bytes(lba, len));
+        let first = got.iter().zip(&card).position(|(a, b)| a != b);
+        assert_eq!(first, None, "first difference, of {len} bytes");
+    }
+}
+
+impl<C: Card> Bench<C> {
+    pub fn with(card: C, config: Config) -> Self {
         let (clock, memory) = (Clock::new(), Memory::new(BASE, 0xc000_0000));
-        let dw = Dw::new(Tiny::new(), clock.clone(), memory.clone(), config);
+        let dw = Dw::new(card, clock.clone(), memory.clone(), config);
         Self { dw, clock, memory }
     }
     pub fn w(&self, offset: u32, value: u32) {
@@ -386,16 +402,6 @@ impl Bench {
     pub fn sizes(&self, block: u32, bytes: u32) {
         self.w(0x1c, block);
         self.w(0x20, bytes);
-    }
-    pub fn card_bytes(&self, lba: usize, len: usize) -> Vec<u8> {
-        self.dw.card(|c| c.bytes[lba * 512..lba * 512 + len].to_vec())
-    }
-    /// The memory at `at` is what the card has from block `lba` on.
-    #[track_caller]
-    pub fn same(&self, at: u64, lba: usize, len: usize) {
-        let (got, card) = (self.bytes(at, len), self.card_bytes(lba, len));
-        let first = got.iter().zip(&card).position(|(a, b)| a != b);
-        assert_eq!(first, None, "first difference, of {len} bytes");
     }
     pub fn no_violations(&self) {
         assert_eq!(self.dw.violations(), Vec::<String>::new());

@@ -2,6 +2,7 @@
 
 use crate::dw_common::{BASE, Bench};
 use mmc_mock::Wakes;
+use mmc_mock::card::Card;
 use mmc_mock::dw::{Config, DataWidth, ErrorOrder, Fault};
 use mmc_time::{Duration, Instant};
 use proptest::prelude::*;
@@ -157,7 +158,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
 }
 
 /// Carries one operation out; whether it was a move of the clock is the caller's business.
-pub(crate) fn apply(b: &Bench, list: u64, buf: u64, op: &Op) {
+pub(crate) fn apply<C: Card>(b: &Bench<C>, list: u64, buf: u64, op: &Op) {
     match *op {
         Op::Read(o) => {
             b.r(o);
