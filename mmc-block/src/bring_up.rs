@@ -99,3 +99,26 @@ impl<P: Batch> Init<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_takes_is_added_up_in_the_order_in_which_the_steps_came_first() {
+        let ms = Duration::from_millis;
+        let mut times = StepTimes::default();
+        for (step, took) in [
+            (IdentifyStep::Reset, 2),
+            (IdentifyStep::IfCond, 0),
+            (IdentifyStep::Bus, 5),
+            (IdentifyStep::Reset, 3),
+            (IdentifyStep::IfCond, 1),
+            (IdentifyStep::Bus, 7),
+        ] {
+            times.add(step, ms(took));
+        }
+        let all = [(IdentifyStep::Reset, ms(5)), (IdentifyStep::Bus, ms(12)), (IdentifyStep::IfCond, ms(1))];
+        assert!(times.iter().eq(all), "{times:?}");
+    }
+}
