@@ -141,9 +141,11 @@ pub fn accept(listener: Listener, told: Told, to: Sender<Message>) {
             };
             number += 1;
             if open.load(Ordering::Relaxed) >= MAX_CLIENTS {
-                stream.close();
+                // Counted before it hears so.
                 let said = format!("client {number}: turned away, there are {MAX_CLIENTS} already");
-                if to.send(Message::Broken(said)).is_err() {
+                let told = to.send(Message::Broken(said));
+                stream.close();
+                if told.is_err() {
                     return;
                 }
                 continue;
@@ -151,9 +153,7 @@ pub fn accept(listener: Listener, told: Told, to: Sender<Message>) {
             open.fetch_add(1, Ordering::Relaxed);
             let (open, told, to) = (Arc::clone(&open), told.clone(), to.clone());
             thread::spawn(move || {
-                if let Err(why) = serve(stream, number, &told, &to) {
-                    let _ = to.send(Message::Broken(format!("client {number}: {why}")));
-                }
+                serve(stream, number, &told, &to);
                 open.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -161,24 +161,37 @@ pub fn accept(listener: Listener, told: Told, to: Sender<Message>) {
 }
 
 /// One client, from its handshake to its end.
-///
-/// # Errors
-/// It could not be begun with.
-fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Result<(), String> {
-    let said = |e: std::io::Error| e.to_string();
-    let writer = stream.try_clone().map_err(said)?;
-    stream.set_write_timeout(Some(HANDSHAKE)).map_err(said)?;
-    let mut stream = Timed::new(stream);
-    stream.limit(Some(HANDSHAKE));
-    // Heard before the client hears it: with `--once` another one may go in that moment, and is not the last; and who was
-    // cut off is counted, whatever the others do then.
-    let mut opened = None;
+fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) {
+    // Who is cut off is counted before that is seen from outside, whatever the others do then.
     let broke = |why: String| {
         // The worker has ended, or it hears this.
         let _ = to.send(Message::Broken(format!("client {client}: {why}")));
     };
+    // Heard before the client hears it: with `--once` another one may go in that moment, and is not the last.
+    let mut opened = None;
+    if let Err(e) = begin(stream, client, told, to, &mut opened, &broke) {
+        broke(e.to_string());
+    }
+}
+
+/// The same, once it is known who hears of it.
+///
+/// # Errors
+/// Its socket cannot be set up.
+fn begin<'a>(
+    stream: Stream,
+    client: u32,
+    told: &Told,
+    to: &'a Sender<Message>,
+    opened: &mut Option<Open<'a>>,
+    broke: &impl Fn(String),
+) -> std::io::Result<()> {
+    let writer = stream.try_clone()?;
+    stream.set_write_timeout(Some(HANDSHAKE))?;
+    let mut stream = Timed::new(stream);
+    stream.limit(Some(HANDSHAKE));
     let begun =
-        handshake::negotiate(&mut stream, &told.export, &told.description, || opened = Some(Open::new(to)));
+        handshake::negotiate(&mut stream, &told.export, &told.description, || *opened = Some(Open::new(to)));
     match begun {
         Ok(Outcome::Transmission) => {}
         Ok(Outcome::Gone) => return Ok(()),
@@ -189,8 +202,8 @@ fn serve(stream: Stream, client: u32, told: &Told, to: &Sender<Message>) -> Resu
         }
     }
     // From now on a client that does not read only holds its own budget.
-    writer.set_write_timeout(None).map_err(said)?;
-    let end = writer.try_clone().map_err(said)?;
+    writer.set_write_timeout(None)?;
+    let end = writer.try_clone()?;
     let (answers, sent) = channel();
     let gone = Arc::new(AtomicBool::new(false));
     let writer = thread::spawn({
