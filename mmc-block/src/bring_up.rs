@@ -47,7 +47,7 @@ pub struct StepTimes {
 const STEPS: usize = 24;
 
 impl StepTimes {
-    /// The steps that took time, in the order in which they came first.
+    /// The steps that took time, in the order in which they first took any.
     pub fn iter(&self) -> impl Iterator<Item = (IdentifyStep, Duration)> {
         self.steps.iter().copied().flatten()
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_step_takes_is_added_up_in_the_order_in_which_the_steps_came_first() {
+    fn what_a_step_takes_is_added_up_and_one_that_took_nothing_yet_has_no_place() {
         let ms = Duration::from_millis;
         let mut times = StepTimes::default();
         for (step, took) in [

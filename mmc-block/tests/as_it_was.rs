@@ -78,8 +78,6 @@ const KINDS: [&str; 22] = [
     "remove",
 ];
 
-const POLICIES: [&str; 4] = ["mq-deadline", "bfq", "ftb", "none"];
-
 /// Requests near each other and at the ends, of all kinds.
 fn request(random: &mut Random, sectors: u64) -> Request {
     let op = random.of(&[Op::Read, Op::Read, Op::Write, Op::Write, Op::Write, Op::Discard, Op::WriteZeroes]);
@@ -200,7 +198,7 @@ impl Life<'_> {
                 disk.set_nr_requests(self.random.of(&[1, 4, 32, 200]), now);
             }
             19 if self.random.below(3) == 0 => {
-                let name = self.random.of(&POLICIES);
+                let name = self.random.of(AnyPolicy::NAMES);
                 let _ = disk.replace_policy(AnyPolicy::by_name(name).unwrap(), now);
                 self.note(format_args!("{name}"));
             }
@@ -257,12 +255,15 @@ impl Life<'_> {
             }
             _ => {}
         }
-        for _ in 0..200 {
-            self.step_end(disk);
+        for n in 0..5_000 {
+            if n < 200 || disk.core().outstanding() > 0 {
+                self.step_end(disk);
+            }
         }
         while let Some(done) = disk.take_done() {
             self.done(&done);
         }
+        assert_eq!(disk.core().outstanding(), 0, "{:?}", disk.dump(self.now));
         let text = format!("{:?} {:?}", disk.power_may_go(), disk.statistics());
         self.note(format_args!("{text}"));
     }
@@ -296,7 +297,7 @@ fn cared_for<C: Medium + Presence + 'static>(
             _ => format!("at frame {}: {kind}", 20 + random.below(300)),
         });
     }
-    let (cache, policy) = (random.below(2) == 0, random.of(&POLICIES));
+    let (cache, policy) = (random.below(2) == 0, random.of(AnyPolicy::NAMES));
     let Some(mut bench) = Bench::new(Backend::Mock, make(&faults.join("\n")), cache, policy) else {
         return writeln!(log, "no card").unwrap();
     };
@@ -347,7 +348,7 @@ fn alone(seed: u64, log: &mut Digest) {
             inside.faults.insert(random.below(120) as usize, random.of(&[Fault::Gone, Fault::Quarantine]));
         }
     }
-    let policy = AnyPolicy::by_name(random.of(&POLICIES)).unwrap();
+    let policy = AnyPolicy::by_name(random.of(AnyPolicy::NAMES)).unwrap();
     let queue = Queue::new(vec![Slot::FREE; 24], policy);
     let settings = Settings { nr_requests: random.of(&[1, 8, 24]), retries: random.of(&[0, 2]) };
     let (capacity, places) = (random.of(&[1, 3, 16]), random.of(&[24, 40]));
