@@ -69,6 +69,7 @@ fn two_clients_share_a_disk() {
     assert!(card.violations().is_empty());
     // Somebody waits for each, which the scheduler knows of a read anyhow.
     let log = env.log.0.lock().unwrap();
+    assert!(log.len() >= 4, "{log:?}");
     assert!(log.iter().all(|r| r.flags.contains(Flags::SYNC) == (r.op == Op::Write)), "{log:?}");
     assert_eq!([1, 2].map(|s| log.iter().filter(|r| r.stream == StreamId(s)).count()), [log.len() / 2; 2]);
 }

@@ -42,7 +42,7 @@ struct Host<'a> {
     rca: u32,
     /// The running data phase, which command opened it, and how many blocks of it have passed.
     phase: Option<(Phase, u8, u32)>,
-    /// Blocks of the phase, for a card that counts.
+    /// The write counter that the next frame for the RPMB says: right one time in three.
     written: u32,
 }
 
@@ -155,7 +155,7 @@ impl Host<'_> {
                     32, 33, 38, 42, 48, 49, 56, 58, 59,
                 ]);
                 let arg = match index {
-                    // A card is seldom put to sleep.
+                    // A card is seldom made inactive.
                     15 if !r.one_in(8) => 0,
                     7 if r.one_in(3) => 0,
                     7 | 9 | 10 | 13 | 15 => {

@@ -13,7 +13,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as Drawing, RngAlgorithm, TestRng, TestRunner};
 
 const LIVES: u8 = 192;
-/// A card that signals with 1.8 V, and what its host may choose.
+/// A card that signals with 1.8 V.
 const FAST: &str = "samsung-128gb";
 
 /// A controller with `card` in its slot, which is identified (or not) and then driven; `log`: what the card tells.

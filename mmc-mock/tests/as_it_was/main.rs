@@ -1,5 +1,6 @@
 //! What the models answer is what it was when `data/as_it_was.txt` was written: digests of all that a host can see of every
-//! card of the zoo, and of the two controllers register by register, in lives drawn at random.
+//! card of the zoo command by command, of the SD cards and every third MMC byte by byte on an SPI bus, and of the two controllers
+//! register by register, in lives drawn at random.
 //!
 //! A change that is meant shows here as lines that differ; whether a model is right is the other tests' business.
 //! `MMC_MOCK_WRITE_RUNS=1 cargo test -p mmc-mock --test as_it_was` writes the file anew.

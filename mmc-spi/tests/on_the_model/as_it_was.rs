@@ -1,7 +1,7 @@
 //! Every byte on the wire, every wait and every result of the engine are what they were when `data/as_it_was.txt` was
 //! written: digests of what it does with a small card that is sometimes late, silent, wrong or busy for ever, on a bus that
 //! it has for itself and on a shared one. The card here is no model (that is `mmc_mock::spi`): it answers so that every path
-//! is taken, and changes with nothing but this file.
+//! is taken; of `mmc-proto` it uses the checksums and what a response looks like, which have records of their own.
 //!
 //! A change that is meant shows here as lines that differ; what the engine then does is to be looked at in the other tests.
 //! `MMC_SPI_WRITE_RUNS=1 cargo test -p mmc-spi as_it_was` writes the file anew.
@@ -59,7 +59,7 @@ struct Mood {
     damaged: u64,
     /// … busy phases never end.
     stuck: u64,
-    /// … looks find no card, or another voltage of the bus.
+    /// … exchanges fail, or looks find no card.
     gone: u64,
 }
 
